@@ -35,7 +35,7 @@ from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.look import Format, identified, opened
 from safepoint.models.opcodes import read_at
 from safepoint.models.packing import unpack
-from safepoint.models.plan import named_tensors, read_plan
+from safepoint.models.reader import Tensors, named_tensors, read_model, read_plan
 from safepoint.models.runtime import check_runtime, has_flag
 from safepoint.models.seals import Sealed, digest, read_seal, seal_beside
 from safepoint.models.tensors import PREFIX, Schema, open_tensors, package, read_table
@@ -315,21 +315,9 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
     if model.kind is Format.SAFETENSORS:
         return open_tensors(model.file, limits, check)
     check_runtime(torch)
-    if model.kind is Format.TORCH_LEGACY:
-        raise ModelRefused(
-            f"{model.shown} is {model.kind.sentence}, and is not loaded.",
-            "Nothing was loaded. If you made it, save it again with a current PyTorch.",
-        )
-    # What the file would build is known, and within the limits, before PyTorch sees a byte of it.
-    plan = read_plan(model.file, model.members, limits, model.path)
     if check is not None:
-        check(plan)
-    model.file.seek(0)
-    try:
-        return torch.load(model.file, weights_only=True, map_location="cpu", mmap=False)
-    except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
-        problem = _translated(model, error)
-    raise problem
+        check(read_plan(model.file, model.members, limits))
+    return read_model(model.file, model.members, limits, torch)[0]
 
 
 def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:

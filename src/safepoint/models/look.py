@@ -12,12 +12,9 @@ import math
 import os
 import re
 import stat
-import tarfile
-import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from enum import StrEnum
-from itertools import chain
 from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple, Self
 
@@ -38,10 +35,10 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Functions, run
-from safepoint.models.opcodes import INSTRUCTIONS, Data, Scan, Window, asks, read_at, scan
+from safepoint.models.machine import Functions, named, run
+from safepoint.models.opcodes import INSTRUCTIONS, Scan, asks, part_of, read_at, scan
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.plan import is_data, read_plan
+from safepoint.models.reader import is_data, read_plan
 from safepoint.models.tensors import PREFIX, read_table
 from safepoint.models.zips import (
     DEFLATED,
@@ -60,8 +57,6 @@ PICKLED: Final = "__pickled__"
 _LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
 _HEAD: Final = 64 * 1024
 _SMALL: Final = 1024 * 1024
-_BLOCK: Final = tarfile.BLOCKSIZE
-_PADDING: Final = 1024 * 1024
 _DEPTH: Final = 200
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
@@ -78,12 +73,6 @@ _NUMBERS: Final = re.compile(
     rb"\{'descr': '[<>|=]([?biufcSUVmM])([0-9]{1,9})(?:\[[^'\]]{0,20}\])?', 'fortran_order':"
     rb" (?:True|False), 'shape': \(([0-9, ]{0,600})\), \} *\n"
 )
-# Of base64: what may be a pickle, quoted or line by line; what readers skip; and its other form.
-_QUOTED: Final = re.compile(rb"[^\"']{20,}")
-_RUN: Final = re.compile(rb"[\w+/-]{20,}(?:\s+[\w+/-]{20,})*")
-_NO_BASE: Final = re.compile(r"[^A-Za-z0-9+/]+")
-_SAFE: Final = str.maketrans("-_", "+/")
-_BINARY: Final = re.compile(rb"[\x01-\x08\x0e-\x1a\x1c-\x1f]")
 # Of files that are no text, those that nobody loads as state or as a model, by how they begin:
 # pictures, fonts, sound, films, PDF and translations.
 _HARMLESS: Final = re.compile(
@@ -93,17 +82,15 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-# Where a pickle may begin inside a file: with its protocol, or, in an old one, with a name. Lists
-# of words are full of those, so it has to be called.
-_NAME: Final = rb"[A-Za-z_][\w.]{0,99}\n[A-Za-z_][\w.]{0,99}\n"
-_ARGUMENTS: Final = rb"(?:[SVIFL][^\n]{0,200}\n){1,9}"
-_BEGINS: Final = re.compile(
-    rb"\x80[\x02-\x05]|\(%bi%b|\(c%b%bo|(?<![\w.])c%b"
-    % (_ARGUMENTS, _NAME, _NAME, _ARGUMENTS, _NAME)
-)
-_CALLS: Final = re.compile(rb"[t)\x85-\x87](?:p[0-9]{1,9}\n|q.|\x94)?R", re.DOTALL)
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+# Classes of libraries: what holds them needs their code, and need not be an attack.
+_CLASS: Final = re.compile(
+    r"(__main__|argparse|sklearn|torch\.(nn\.modules|optim)|ultralytics|models|pandas|scipy|joblib"
+    r"|transformers|xgboost|lightgbm)(\.[A-Za-z_]\w*)*\.[A-Z]\w*"
+)
 
 
 class Format(StrEnum):
@@ -126,14 +113,20 @@ class Format(StrEnum):
     SAFETENSORS = "safetensors", "a safetensors file"
     TORCH_ZIP = "torch-zip", "a PyTorch archive"
     TORCH_SCRIPT = "torch-script", "a TorchScript archive"
+    TORCH_EXPORT = "torch-export", "a program that torch.export saved"
     TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6"
     PICKLE = "pickle", "a pickle"
     PICKLES = "pickles", "several pickles, one after another"
     ZIP = "zip", "a zip archive"
     NPY = "npy", "a NumPy array"
     NPZ = "npz", "an archive of NumPy arrays"
+    GGUF = "gguf", "a GGUF model"
+    HDF5 = "hdf5", "an HDF5 file, such as Keras wrote before version 3"
+    KERAS = "keras", "a Keras model"
+    ONNX = "onnx", "an ONNX model"
+    TFLITE = "tflite", "a TensorFlow Lite model"
+    SKOPS = "skops", "a skops file"
     COMPRESSED = "compressed", "compressed data"
-    TAR = "tar", "a tar archive"
     JSON = "json", "JSON"
     UNKNOWN = "unknown", "of no format that is known here"
     UNCLEAR = "unclear", "of no format that could be told"
@@ -150,33 +143,41 @@ _MARKS: Final = {
     ),
     Format.SEALED: SEALED,
     Format.NPY: re.compile(re.escape(_ARRAY)),
+    Format.GGUF: re.compile(rb"GGUF[\1-\x0f]\0\0\0"),
+    Format.HDF5: re.compile(rb"\x89HDF\r\n\x1a\n"),
+    Format.TFLITE: re.compile(rb".{4}TFL3", re.DOTALL),
+    # Of protobuf: the version of the format, and who wrote it.
+    Format.ONNX: re.compile(rb"\x08[\1-\x1f]\x12.[\w .-]+[\x1a\x22:B]", re.DOTALL),
     # The first pickle is a number.
     Format.TORCH_LEGACY: re.compile(
         rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19(?:\x94)?\.", re.DOTALL
     ),
 }
 """How files of some kinds begin. No two of them do alike."""
-_PACKED: Final = (Format.COMPRESSED, Format.TAR)
+_ELSEWHERE: Final = frozenset(
+    [
+        *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
+        *(Format.COMPRESSED, Format.TORCH_EXPORT),
+    ]
+)
+"""What has no pickle at its beginning, and is not looked into."""
 
 
 def identified(
     file: IO[bytes],
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     model: ModelLimits = DEFAULT_MODEL_LIMITS,
-    data: Window | None = None,
 ) -> tuple[Format, tuple[Member, ...]]:
     """Say what a file is, with its members if it is a zip archive. It is left at its beginning.
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
     to nothing: before the first or between the members of an archive, behind its end, behind a
-    pickle. Some are told by their beginning alone: compressed data, safetensors, and PyTorch's
-    format before 1.6; whoever loads those measures the rest.
+    pickle. Some are told by their beginning alone; whoever loads those measures the rest.
 
     Args:
         file: the file.
         limits: how much of a pickle is looked at.
         model: how large a model may be.
-        data: the bytes of the file, for whoever goes on to look at them.
 
     Raises:
         ModelRefused: it is two things at once, or has bytes that belong to none.
@@ -187,7 +188,6 @@ def identified(
     if not size:
         return Format.EMPTY, ()
     members: tuple[Member, ...] = ()
-    data = Window(file) if data is None else data
     try:
         head = read_at(file, 0, _HEAD)
         if head[:4] in (b"PK\3\4", b"PK\5\6"):
@@ -196,11 +196,7 @@ def identified(
         elif ends_as_zip(file, size):
             raise unclear("The file does not begin as a zip archive, and ends as one")
         else:
-            kind = _marked(data, head, size, limits) or _pickled(data, head, size, limits)
-        if _is_tar(file, head, size):
-            if kind is not Format.UNKNOWN:
-                raise unclear(f"The file is two things at once: {kind.sentence}, and a tar archive")
-            kind = Format.TAR
+            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
         if kind is Format.UNKNOWN and _is_json(file, head, size, limits):
             kind = Format.JSON
     finally:
@@ -208,11 +204,9 @@ def identified(
     return kind, members
 
 
-def _marked(data: Window, head: bytes, size: int, limits: PickleLimits) -> Format | None:
+def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format | None:
     """Tell by the first bytes."""
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
-    if kind is None and _is_zlib(head):
-        kind = Format.COMPRESSED
     if kind is Format.NPY:
         start, end = _array_ends(head)
         if start > size or end not in (None, size):
@@ -223,11 +217,11 @@ def _marked(data: Window, head: bytes, size: int, limits: PickleLimits) -> Forma
     length = int.from_bytes(head[:PREFIX], "little")
     if kind is None and head[PREFIX : PREFIX + 1] == b"{" and 1 < length <= size - PREFIX:
         # Whoever reads the tensors parses it, strictly. Here it is only told apart.
-        text = data[PREFIX : PREFIX + min(length, DEFAULT_MODEL_LIMITS.header_bytes)]
+        text = read_at(file, PREFIX, min(length, DEFAULT_MODEL_LIMITS.header_bytes))
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
             kind = Format.SAFETENSORS
             # The length of the header is any number, and reads as one or two instructions.
-            found = scan(data, limits=limits, until="name")
+            found = scan(file, limits=limits, until="name")
             if found.asks or (found.stopped and found.opcodes > _CHANCE):
                 raise unclear(
                     "The file is two things at once: a safetensors file, and a pickle up to byte"
@@ -236,35 +230,25 @@ def _marked(data: Window, head: bytes, size: int, limits: PickleLimits) -> Forma
     return kind
 
 
-def _is_zlib(head: bytes) -> bool:
-    # It has no magic word: two bytes that are divisible, and blocks that make sense.
-    if head[:1] not in b"\x78\x68\x58\x48\x38\x28\x18" or not head[1:] or head[1] & 0x20:
-        return False
-    try:
-        packed = zlib.decompressobj()
-        return bool(packed.decompress(head, 1) or packed.eof)
-    except zlib.error:
-        return False
-
-
 def _zipped(names: list[str]) -> Format:
     inner = {name.partition("/")[2] for name in names}
     if inner & {"constants.pkl", "bytecode.pkl"} or any(n.startswith("code/") for n in inner):
         return Format.TORCH_SCRIPT
+    if "archive_format" in inner and any(name.startswith("models/") for name in inner):
+        return Format.TORCH_EXPORT
     if "data.pkl" in inner:
         return Format.TORCH_ZIP
+    if {"config.json", "metadata.json"} < {*names} and any(n.endswith(".h5") for n in names):
+        return Format.KERAS
+    if "schema.json" in names:
+        return Format.SKOPS
     return Format.NPZ if names and all(name.endswith(".npy") for name in names) else Format.ZIP
 
 
-def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Format:
+def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format:
     end = count = opcodes = 0
-    if head[:1] == b"\x80" and size <= _SMALL:  # as most are that are data and no more
-        told: list[Scan] = []
-        with suppress(CheckpointError):
-            run(data[0:size], functions=PLAIN, limits=limits, told=told)
-            data.scans[0, limits] = told[0]
     while end < size:
-        found = scan(data, end, limits=limits, until="break")
+        found = scan(file, end, limits=limits, until="break")
         if found.sound and isinstance(found.broken, LimitExceeded):
             raise found.broken
         if not found.stopped:
@@ -277,29 +261,6 @@ def _pickled(data: Window, head: bytes, size: int, limits: PickleLimits) -> Form
     if end < size:
         raise unclear(f"The file is a pickle, and something else follows at byte {end}")
     return Format.PICKLE if count == 1 else Format.PICKLES
-
-
-def _is_tar(file: IO[bytes], head: bytes, size: int) -> bool:
-    """Tell whether a reader of tar archives would take the file for one."""
-    count = position = 0
-    block = head[:_BLOCK]
-    while position < size and (member := _tar_member(block)):
-        count += 1
-        position += _BLOCK + -(-max(member.size, 0) // _BLOCK) * _BLOCK
-        block = read_at(file, min(position, size), _BLOCK)
-        if count > DEFAULT_MODEL_LIMITS.entries:
-            raise LimitExceeded("The tar archive has too many members.", "Split it.")
-    rest = read_at(file, min(position, size), _PADDING + 1)
-    if count and (position > size or len(rest) > _PADDING or rest.strip(b"\0")):
-        raise unclear("The tar archive is cut short, or has bytes that belong to no member")
-    return count > 0
-
-
-def _tar_member(block: bytes) -> tarfile.TarInfo | None:
-    try:
-        return tarfile.TarInfo.frombuf(block, "utf-8", "surrogateescape")
-    except tarfile.TarError:
-        return None
 
 
 def _is_json(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> bool:
@@ -328,6 +289,7 @@ class Verdict(StrEnum):
     """What a file is to whoever wants to load it, from the worst on."""
 
     RUNS_CODE = "runs code"
+    NEEDS_CODE = "needs code"
     REFUSED = "refused"
     NOT_LOOKED_INTO = "not looked into"
     PICKLE = "pickle"
@@ -398,8 +360,11 @@ class Inspection(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """What it is to whoever wants to load it."""
-        if self.kind is Format.TORCH_SCRIPT or any(pickle.wants for pickle in self.pickles):
+        wants = {name for pickle in self.pickles for name in pickle.wants}
+        if self.kind is Format.TORCH_SCRIPT or not all(map(_CLASS.fullmatch, wants)):
             return Verdict.RUNS_CODE
+        if wants:
+            return Verdict.NEEDS_CODE
         if self.refused or not all(pickle.plain for pickle in self.pickles):
             return Verdict.REFUSED
         if self.kind is Format.UNKNOWN and not self.pickles:
@@ -501,36 +466,34 @@ class _Inspector:
 
     def __init__(self, file: IO[bytes], size: int, limits: PickleLimits) -> None:
         self._file, self._size, self._limits = file, size, limits
-        self._data = Window(file)
-        self._kind, self._members = identified(file, limits, data=self._data)
+        self._kind, self._members = identified(file, limits)
         self._pickles: list[Inspected] = []
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
         self._tensors: Mapping[str, Any] = {}
         self._model: str | None = None  # why a PyTorch file is more than tensors
-        self._scans: list[Scan] = []  # of the pickle that describes the tensors
-        self._tensors_of = False  # whether this is the pickle that describes them
+        self._describes = False  # whether this is the pickle that describes the tensors
 
     def inspection(self) -> Inspection:
         """Look at all of it."""
         kind = self._kind
-        if kind is Format.TORCH_ZIP:
+        if kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
             try:
-                self._tensors = read_plan(self._file, self._members, told=self._scans)
+                self._tensors = read_plan(self._file, self._members)
                 self._model = ""
             except CheckpointError as error:
                 self._model = error.what
+        if kind in _ELSEWHERE:
+            self._unseen.append(f"It is {kind.sentence}, which is not looked into.")
         if self._members:
             self._zipped()
         elif kind is Format.SAFETENSORS:
             self._safetensors()
         elif kind not in (Format.EMPTY, Format.SEALED):
             pickled = kind in (Format.PICKLE, Format.PICKLES, Format.TORCH_LEGACY)
-            packed = kind if kind in _PACKED else None
-            self._piece("", self._data, pickled=pickled, packed=packed)
-            if kind is Format.UNKNOWN and not self._pickles:
-                self._loose("", read_at(self._file, 0, self._limits.data_bytes))
-            if kind is Format.UNKNOWN and not self._pickles:
+            self._piece("", self._file, pickled=pickled)
+            head = read_at(self._file, 0, _HEAD)
+            if kind is Format.UNKNOWN and not self._pickles and not is_harmless(head):
                 self._unseen.append(f"It is {kind.sentence}.")
         if kind is Format.TORCH_SCRIPT:
             self._unseen.append("It holds code of TorchScript, which is not looked into.")
@@ -542,13 +505,9 @@ class _Inspector:
     def _zipped(self) -> None:
         model = self._kind is Format.TORCH_ZIP
         for member in self._members:
-            storage = model and member.method == STORED and _STORAGE.match(member.name)
-            if storage and not member.flags & ENCRYPTED and self._left > 0:
-                first = read_at(self._file, member.start, min(1, member.size))
-                if first and first[0] not in INSTRUCTIONS and first != _ARRAY[:1]:
-                    continue  # nobody takes it for a pickle
-            self._tensors_of = model and member.name.endswith("/data.pkl")
-            if self._model == "" and not (self._tensors_of or _STORAGE.match(member.name)):
+            is_storage = model and _STORAGE.match(member.name) is not None
+            self._describes = model and member.name.endswith("/data.pkl")
+            if self._model == "" and not (self._describes or is_storage):
                 continue  # a number or a word on the format, as the plan has seen
             name = shell(member.name)
             if self._left <= 0:
@@ -559,101 +518,101 @@ class _Inspector:
             if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
                 self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
                 continue
-            data: Data = Window(self._file, member.start, member.size)
+            data = part_of(self._file, member.start, member.size)
             if member.method == DEFLATED:
-                data = content(self._file, member, self._left)
-                self._left -= len(data)
-                if len(data) < member.size:
+                packed = content(self._file, member, self._left)
+                self._left -= len(packed)
+                data = io.BytesIO(packed)
+                if len(packed) < member.size:
                     self._unseen.append(f"{name} is larger than was looked at.")
-            if self._tensors_of and self._model == "" and isinstance(data, Window):
-                within = member.size <= self._limits.data_bytes
-                if within and self._scans[0].opcodes <= self._limits.opcodes:
-                    data.scans[0, self._limits] = self._scans[0]
             try:
-                # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
-                if model and _STORAGE.match(member.name) and data[0 : len(_ARRAY)] != _ARRAY:
-                    self._pickled(name, data, asks(data, self._limits), sure=False)
-                else:
-                    named = member.name.endswith((".pkl", ".pickle"))
-                    before, packed = len(self._pickles), _packed(data)
-                    self._piece(name, data, pickled=named, packed=packed)
-                    if self._kind is Format.ZIP and not packed and len(self._pickles) == before:
-                        body = data[0 : min(len(data), self._limits.data_bytes)]
-                        self._loose(name, body)
-                        if not (is_harmless(body) or body.startswith(_ARRAY)):
-                            self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
+                self._member(name, data, is_storage=is_storage)
             except LimitExceeded as error:
                 self._unseen.append(f"{name}: {error.what}")
 
-    def _piece(self, where: str, data: Data, *, pickled: bool, packed: Format | None) -> None:
+    def _member(self, name: str, data: IO[bytes], *, is_storage: bool) -> None:
+        head = read_at(data, 0, _HEAD)
+        # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
+        if is_storage and not head.startswith(_ARRAY):
+            if head and head[0] in INSTRUCTIONS:
+                self._pickled(name, data, asks(data, self._limits), sure=False)
+            return
+        before = len(self._pickles)
+        if _is_packed(data, head):
+            self._unseen.append(f"{name} holds other files, and is not looked into.")
+            self._pickled(name, data, asks(data, self._limits), sure=False)
+            return
+        self._piece(name, data, pickled=name.endswith((".pkl", ".pickle")))
+        if self._kind is Format.ZIP and len(self._pickles) == before:
+            if not (is_harmless(head) or head.startswith(_ARRAY)):
+                self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
+
+    def _piece(self, where: str, data: IO[bytes], *, pickled: bool) -> None:
         """Look at a file, or at a member of an archive.
 
         Args:
             where: its place, empty for a file.
             data: its bytes.
             pickled: whether it is said to be a pickle.
-            packed: what holds others, if it is that.
         """
-        head = data[0 : min(len(data), _HEAD)]
+        head = read_at(data, 0, _HEAD)
         if head.startswith(_ARRAY):
             self._array(where, data, head)
             return
         found = asks(data, self._limits)
-        if packed is not None:
-            what = f"{where or 'It'} is {packed.sentence}, which is not looked into."
-            self._unseen.append(what)
-        elif not found.asks and _JSON.match(head):
-            self._json(where, data[0 : min(len(data), self._limits.data_bytes + 1)])
-        sure = packed is None and (pickled or _PROTO.match(head) is not None)
-        self._pickled(where, data, found, sure=sure)
+        if not found.asks and _JSON.match(head):
+            self._json(where, read_at(data, 0, self._limits.data_bytes + 1))
+        self._pickled(where, data, found, sure=pickled or _PROTO.match(head) is not None)
 
-    def _pickled(self, where: str, data: Data, found: Scan, *, sure: bool) -> None:
+    def _pickled(self, where: str, data: IO[bytes], found: Scan, *, sure: bool) -> None:
         """Look at the pickles that stand one behind another, if these are some."""
-        whole = found.stopped and found.end == len(data) and found.opcodes > 1
+        size = data.seek(0, os.SEEK_END)
+        whole = found.stopped and found.end == size and found.opcodes > 1
         if found.asks or sure or whole:
             self._stack(where, data)
         elif found.sound and isinstance(found.broken, LimitExceeded):
             self._unseen.append(f"{where or 'It'} reads as a pickle for longer than was looked at.")
         # So that many pieces together are not looked at for longer than one.
-        steps = found.opcodes * self._limits.data_bytes // self._limits.opcodes
-        self._left -= max(found.end if isinstance(data, Window) else 0, steps)
+        self._left -= max(found.end, self._steps(found))
 
-    def _stack(self, where: str, data: Data, functions: Functions = PLAIN) -> None:
+    def _steps(self, found: Scan) -> int:
+        return found.opcodes * self._limits.data_bytes // self._limits.opcodes
+
+    def _stack(self, where: str, data: IO[bytes], functions: Functions = PLAIN) -> None:
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = 5 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
-        start = count = 0
-        while start < len(data) and count < most:
+        start, count, size = 0, 0, data.seek(0, os.SEEK_END)
+        while start < size and count < most:
             found = scan(data, start, limits=self._limits)
             count += 1
-            several = count > 1 or found.end < len(data)
+            several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
             place = ", ".join(filter(None, (where, numbered)))
-            self._add(place, data[start : found.end], found, functions)
+            self._add(place, read_at(data, start, found.end - start), found, functions)
             start = found.end
             if found.broken is not None:
                 break
-        self._left -= start if isinstance(data, Window) else 0
+        self._left -= start
 
     def _add(self, where: str, data: bytes, found: Scan, functions: Functions) -> None:
         """Look at one pickle."""
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
-        model, reason = self._tensors_of, ""
+        model = self._describes or self._kind is Format.TORCH_LEGACY
+        reason = ""
         if found.broken is not None:
             reason = found.broken.what
-        elif self._kind is Format.TORCH_LEGACY:
-            model, reason = True, f"It is {self._kind.sentence}, and is not loaded."
         elif model and self._model is not None:
             reason = self._model
-        elif not found.plain:
+        else:
             try:
                 run(data, functions=functions, limits=self._limits)
             except CheckpointError as error:
                 reason = error.what
         wants = {
-            str(each)
-            for each in found.asked
-            if not (is_data(*each[:2]) if model else each[:2] in functions)
+            named(*pair)
+            for pair in found.asked
+            if not (is_data(*pair) if model else pair in functions)
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
         if reason or len(self._pickles) < _LISTED:
@@ -664,63 +623,32 @@ class _Inspector:
         try:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
-            if _MAY_PICKLE.search(data) and self._members:
-                self._unseen.append(f"{where} is no strict JSON, and may hold pickles.")
-            elif _MAY_PICKLE.search(data) and _OBJECT.match(data):
-                raise DecodeError("It is no strict JSON, and may hold pickles.", _LOOK) from None
+            if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
+                what = f"{where or 'It'} is no strict JSON, and may hold pickles."
+                if self._members:
+                    self._unseen.append(what)
+                else:
+                    raise DecodeError(what, _LOOK) from None
             return
-        for inside, key, text in _texts(value, "", 0):
-            pickled = unbased(text, strict=key == PICKLED)
+        for place, text in _marked_texts(value, where, 0):
+            pickled = unbased(text, strict=True) if type(text) is str else None
             if pickled is None:
-                if key == PICKLED:
-                    raise DecodeError(
-                        f"{inside or 'It'} is marked as a pickle, and is no base64.", _LOOK
-                    )
-                continue
-            place = ", ".join(filter(None, (where, inside)))
-            self._based(place, pickled, sure=key == PICKLED)
-            if pickled[:3] == b"\x1f\x8b\x08" or (pickled[:1] == b"x" and _is_zlib(pickled)):
-                form = Format.COMPRESSED.sentence
-                self._unseen.append(f"{place} is {form} in base64, which is not looked into.")
+                raise DecodeError(
+                    f"{place or 'It'} is marked as a pickle, and is no base64.", _LOOK
+                )
+            self._stack(place, io.BytesIO(pickled), FRAMEWORK)
 
-    def _loose(self, where: str, data: bytes) -> None:
-        """Look for pickles in what is of no format: in base64 if it is a text, and at any byte."""
-        inside, before = f"{where}, " if where else "", len(self._pickles)
-        text = data.replace(b"\0", b"")  # UTF-16
-        if not _BINARY.search(text, 0, _HEAD):
-            for part in chain(_QUOTED.finditer(text), _RUN.finditer(text)):
-                told = unbased(part[0].decode("latin-1"), strict=False)
-                self._based(f"{inside}the text at byte {part.start()}", told or b"")
-        for begin in _BEGINS.finditer(data) if len(self._pickles) == before else ():
-            found = scan(data, begin.start(), limits=self._limits, until="break")
-            called = begin[0][:1] != b"c" or _CALLS.search(data, begin.end(), found.end)
-            if found.asks and found.asked and called:
-                self._stack(f"{inside}byte {begin.start()}", data[begin.start() :])
-                return
-            self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
-            if self._left < 0:
-                raise over(self._limits, "opcodes")
-
-    def _based(self, where: str, data: bytes, *, sure: bool = False) -> None:
-        """Look at what was base64."""
-        found = asks(data, self._limits)
-        # A pickle of protocol 2 or later begins with PROTO. Few texts do by chance.
-        whole = found.stopped and found.end == len(data) and data[:1] == b"\x80"
-        if sure or whole or found.asks:
-            self._stack(where, data, FRAMEWORK)
-        self._left -= found.opcodes * self._limits.data_bytes // self._limits.opcodes
-        if self._left < 0:
-            raise over(self._limits, "opcodes")
-
-    def _array(self, where: str, data: Data, head: bytes) -> None:
+    def _array(self, where: str, data: IO[bytes], head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
         start, end = _array_ends(head)
-        if end == len(data):
+        size = data.seek(0, os.SEEK_END)
+        if end == size:
             return
-        objects = data[min(start, len(data)) : min(len(data), start + self._limits.data_bytes + 1)]
+        objects = read_at(data, min(start, size), self._limits.data_bytes + 1)
+        body = io.BytesIO(objects)
         # Every header of NumPy's own for an array of objects has this letter.
-        if b"O" in head[:start] or _PROTO.match(objects) or asks(objects, self._limits).asks:
-            self._stack(", ".join(filter(None, (where, "the objects of the array"))), objects)
+        if b"O" in head[:start] or _PROTO.match(objects) or asks(body, self._limits).asks:
+            self._stack(", ".join(filter(None, (where, "the objects of the array"))), body)
         else:
             self._unseen.append(
                 f"{where or 'It'} is a NumPy array of a form that is not known here, and may hold"
@@ -729,7 +657,7 @@ class _Inspector:
         self._left -= len(objects)
 
     def _safetensors(self) -> None:
-        found = scan(self._data, limits=self._limits, until="name")
+        found = scan(self._file, limits=self._limits, until="name")
         if isinstance(found.broken, LimitExceeded):
             self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
@@ -739,16 +667,13 @@ class _Inspector:
             self._unseen.append(error.what)
 
 
-def _packed(data: Data) -> Format | None:
-    """Return what a member is that holds others, or None."""
-    head = data[0 : min(len(data), _HEAD)]
-    # Readers look for the directory of a zip archive from the end.
-    tail = data[max(0, len(data) - 2 * _HEAD) : len(data)]
-    if head[:4] == b"PK\3\4" or b"PK\5\6" in tail:
-        return Format.ZIP
-    if _MARKS[Format.COMPRESSED].match(head) or _is_zlib(head):
-        return Format.COMPRESSED
-    return Format.TAR if _tar_member(head[:_BLOCK]) else None
+def _is_packed(data: IO[bytes], head: bytes) -> bool:
+    """Tell whether a member holds others. Readers look for a zip's directory from the end."""
+    size = data.seek(0, os.SEEK_END)
+    tail = read_at(data, max(0, size - 2 * _HEAD), 2 * _HEAD)
+    is_zip = head[:4] == b"PK\3\4" or b"PK\5\6" in tail
+    is_tar = head[257:262] == b"ustar"
+    return is_zip or is_tar or _MARKS[Format.COMPRESSED].match(head) is not None
 
 
 def is_harmless(data: bytes) -> bool:
@@ -764,33 +689,26 @@ def is_harmless(data: bytes) -> bool:
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:
-    """Return what base64 says, None if it is none. Readers skip odd letters, and need no end."""
-    if not strict:
-        text = _NO_BASE.sub("", text.translate(_SAFE))
-        text += "=" * (-len(text) % 4)
+    """Return what base64 says, None if it is none."""
     try:
-        return base64.b64decode(text, validate=True)
+        return base64.b64decode(text, validate=strict)
     except ValueError:
         return None
 
 
-def _texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, str, str]]:
-    """Return where each text is, the key that it stands under, and the text."""
+def _marked_texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
+    """Return what is marked as a pickle, each with its place."""
     if depth > _DEPTH:
         raise LimitExceeded(f"The file is nested deeper than {_DEPTH} levels.", _LOOK)
     if isinstance(value, dict):
         for key, inner in value.items():
-            inside = where if key == PICKLED else step(where, key)
-            yield inside, "", key
-            if isinstance(inner, str):
-                yield inside, key, inner
+            if key == PICKLED:
+                yield where, inner
             else:
-                yield from _texts(inner, inside, depth + 1)
+                yield from _marked_texts(inner, step(where, key), depth + 1)
     elif isinstance(value, list):
         for number, inner in enumerate(value):
-            yield from _texts(inner, f"{where}[{number}]", depth + 1)
-    elif isinstance(value, str):
-        yield where, "", value
+            yield from _marked_texts(inner, f"{where}[{number}]", depth + 1)
 
 
 def step(where: str, key: str) -> str:

@@ -1,36 +1,40 @@
-"""A pickle read as data: an interpreter that builds from a list of yours, and imports nothing.
+"""A pickle read as data: nothing in it is imported, and only functions of a list are called.
 
-It works in two steps. First the instructions are followed to the end, and give a drawing of what
-the pickle describes: nothing is called. Then, if all of it is allowed, the drawing is built.
+It works in three steps, each of which has its own bounds.
 
-* An instruction that is not needed for data is refused: there is a list of those that are needed.
-* A name such as `os.system` is looked up in the functions that the caller gave. It is never
-  imported.
-* A value may not change once it is part of another one. So no value contains itself, and its
-  size is known before it is built, however often it is referred to.
+1. `rewritten` follows the instructions with `pickletools`, builds nothing, and refuses what data
+   does not need: other instructions, bytes behind the end, large numbers. What would make a dict
+   or a set, call a class or follow an id is rewritten as a persistent id, so that Python's
+   unpickler hashes nothing and calls no class.
+2. Python's unpickler makes a drawing of what is left: lists, tuples, texts and numbers, and one
+   kind of stand-in for everything else. Its `find_class` hands out names, and imports none.
+3. `Builder` counts the drawing, and builds it from the functions that the caller gave.
 """
 
 from __future__ import annotations
 
+import io
+import pickle
+import pickletools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from functools import cache
+from functools import partial
+from types import NoneType
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
-from safepoint.models.opcodes import INSTRUCTIONS, INTACT, Import, Op, Scan, named, read_opcode
 
+INTACT: Final = "Restore an intact copy, or write the state again."
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
-
 _UNLISTED: Final = (
     "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If not, do not"
-    " load it: safepoint scan --decompile shows what it does."
+    " load it: safepoint scan shows what it asks for."
 )
 
-Form = Literal["list", "tuple", "dict", "set", "frozenset", "call", "id", "constant"]
+Ref = tuple[str, str]
 
 
 @dataclass(eq=False, slots=True)
@@ -42,11 +46,18 @@ class Name:
         entry: what the caller's list says of it.
     """
 
-    key: tuple[str, str]
+    key: Ref
     entry: Any = None
 
     def __str__(self) -> str:
         return named(*self.key)
+
+    def __call__(self, *arguments: Any) -> Drawn:
+        """Draw a call of it."""
+        return Drawn("call", self, arguments)
+
+    def __setstate__(self, state: object) -> None:
+        raise _odd(f"sets attributes of {self}")
 
 
 class Constant(NamedTuple):
@@ -72,607 +83,478 @@ class Class(NamedTuple):
         return self.make(*given)
 
 
+class Raw(NamedTuple):
+    """An entry that gets its arguments as they are drawn, and builds them itself."""
+
+    make: Callable[..., Any]
+
+
 class RefusedEntry(NamedTuple):
     """An entry that is refused, with a hint of its own."""
 
     do: str
 
 
-Functions = Mapping[tuple[str, str], Callable[..., Any] | Constant | Class | Collect | RefusedEntry]
+Functions = Mapping[Ref, Any]
 """What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
 
 
-class Node:
-    """A value that is drawn and not built.
+class Drawn:
+    """What is drawn and not built: a call, an id, a dict or a set.
 
     Attributes:
-        form: of which type it is, or how it is made.
-        target: what is called.
-        parts: what it holds: items, keys and values in turn, or arguments.
-        pairs: keys and values in turn that are put into what the call returns.
+        form: which of them.
+        target: the name that is called.
+        parts: arguments, or what is in a set.
+        pairs: keys and values in turn.
+        items: what is appended to what a call returns.
         state: what BUILD gives to what the call returns.
-        nodes: how many values it is, written out.
-        text: how many bytes of text, written out.
-        depth: how many levels.
-        used: it is part of another value, so it does not change any more.
-        mutable: it is a tuple with something that can change in it.
-        name: a name among its parts: it can only be the arguments of a call.
-        value: what was built, once `built` is true.
+        sizes: how long each list among the arguments was when it was handed over.
     """
 
-    # Of the class until they differ: there are many, and most have few of them.
-    pairs: list[Any] | tuple[()] = ()
-    state: Any = None
-    nodes = 1
-    text = 0
-    depth = 1
-    used = False
-    mutable = False
-    name: Name | None = None
-    value: Any = None
-    built = False
+    __slots__ = ("form", "items", "pairs", "parts", "sizes", "state", "target")
 
-    def __init__(self, form: Form, target: Name | None, parts: list[Any]) -> None:
-        self.form: Form = form
-        self.target = target
-        self.parts = parts
+    def __init__(self, form: str, target: Name | None = None, parts: Iterable[Any] = ()) -> None:
+        self.form, self.target = form, target
+        self.parts: Any = [*parts]
+        self.pairs: Any = ()
+        self.items: Any = ()
+        self.state: Any = None
+        self.sizes = [len(part) for part in self.parts if type(part) is list]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._only("dict", "call")
+        self.pairs = self.pairs or []
+        self.pairs += (key, value)
+
+    def add(self, item: Any) -> None:
+        """Put an item into a set."""
+        self._only("set")
+        self.parts.append(item)
+
+    def extend(self, items: Any) -> None:
+        """Append items to what a call returns, such as a deque."""
+        self._only("call")
+        self.items = [*self.items, *items]
+
+    def __setstate__(self, state: Any) -> None:
+        self._only("call")
+        if self.state is not None or state is None:
+            raise _odd("sets attributes twice, or none")
+        self.state = state
+
+    def _only(self, *forms: str) -> None:
+        if self.form not in forms:
+            raise _odd("changes or sets attributes of what has none")
 
 
-def run(
-    data: bytes,
-    *,
-    functions: Functions,
-    persistent: Callable[[Any], Any] | None = None,
-    instructions: frozenset[str] | None = None,
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
-    nodes_per_id: int = 0,
-    told: list[Scan] | None = None,
-) -> Any:
-    r"""Return what a pickle describes, built from plain data and from `functions` alone.
+def named(module: str, name: str) -> str:
+    """Return `module.name` for a message: as it is if it is a name, and quoted if it is not."""
+    full = f"{module}.{name}"
+    is_name = full.isascii() and all(word.isidentifier() for word in full.split("."))
+    return full if is_name and len(full) <= 100 else quoted(full)
+
+
+def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Any:
+    """Return what a pickle describes, built from plain data and from `functions` alone.
 
     Args:
         data: the pickle, and nothing behind it.
         functions: what may stand behind a name: a function that you vetted, which is called with
-            the arguments of the pickle; a `Constant`; or a `Refused` with a hint. A function gets
-            plain data, results of other functions, and a `Name` where the pickle passes one of
-            the names on. It must check them.
-        persistent: what turns a persistent id into a value. Without it, such ids are refused.
-        instructions: which may occur; left out, all that data needs.
+            the arguments of the pickle and has to check them; or an entry of this module. A
+            function gets plain data, results of other functions, and a `Name` where the pickle
+            passes one of the names on.
         limits: what is too large, too deep or too many.
-        nodes_per_id: how many more values there may be for each persistent id.
-        told: gets what `scan` would tell of it, if it is data: that saves a second look.
 
     Raises:
         DecodeError: the pickle is malformed, or asks for more than data and `functions`.
         LimitExceeded: it is too large, too deep or has too many values.
         CheckpointError: what a function raised, if it is one of this tree.
     """
-    if len(data) > limits.data_bytes:
-        raise over(limits, "data_bytes")
-    drawing = _Drawing(functions, limits, None if persistent is None else nodes_per_id)
-    try:
-        root = drawing.read(data, instructions)
-        value = _Building(functions, persistent, limits).build(root)
-        if told is not None:
-            # Names that are made while it runs, frames that are crossed and the like are refused.
-            names, count = tuple(Import(*key, 0) for key in drawing.names), drawing.count
-            told.append(Scan(names, (), count, bool(names), True, True, len(data), None, True))
-    except (RecursionError, MemoryError):
-        problem = LimitExceeded(
-            "The pickle needs more memory than this process has.",
-            "Let the process use more, or lower the limits to what it can hold.",
+    value, end = Builder(functions, limits).read(data)
+    if end != len(data):
+        raise DecodeError(
+            f"The pickle ends, and something else follows at byte {end}.",
+            "Find out what it is: it is no part of the state.",
         )
-    else:
-        return value
-    raise problem
+    return value
 
 
-_SCALARS: Final = frozenset(
+_FORMS: Final = ("id", "dict", "frozenset", "new dict", "new set")
+
+
+def _as_id(form: str, before: bytes = b"") -> bytes:
+    """Return instructions that hand what is on the stack to `persistent_load`, with its form."""
+    return before + b"K%c\x86Q" % _FORMS.index(form)
+
+
+_REWRITTEN: Final = {
+    "BINPERSID": _as_id("id"),
+    "DICT": _as_id("dict", b"t"),
+    "FROZENSET": _as_id("frozenset", b"t"),
+    "EMPTY_DICT": _as_id("new dict", b"N"),
+    "EMPTY_SET": _as_id("new set", b"N"),
+    "NEWOBJ": b"R",
+    "FRAME": b"",
+}
+_NUMBERS: Final = frozenset(["INT", "LONG", "LONG1"])
+_SPELLED: Final = frozenset(["INT", "LONG", "FLOAT", "GET", "PUT", "STRING"])
+_PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT"])
+_MAKES: Final = frozenset(
     [
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT"),
-        *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
-        *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8"),
+        *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE"),
+        *(name for name in _REWRITTEN if name != "FRAME"),
     ]
 )
-_LITERALS: Final = {"NONE": None, "NEWTRUE": True, "NEWFALSE": False}
-_PUTS: Final = frozenset({"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"})
-_GETS: Final = frozenset({"GET", "BINGET", "LONG_BINGET"})
-_MAKES: Final[Mapping[str, Form]] = {
-    **dict.fromkeys(("EMPTY_LIST", "LIST"), "list"),
-    **dict.fromkeys(("EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE"), "tuple"),
-    **dict.fromkeys(("EMPTY_DICT", "DICT"), "dict"),
-    "EMPTY_SET": "set",
-    "FROZENSET": "frozenset",
-}
-_GROWS: Final[Mapping[str, Form]] = {
-    **dict.fromkeys(("APPEND", "APPENDS"), "list"),
-    **dict.fromkeys(("SETITEM", "SETITEMS"), "dict"),
-    "ADDITEMS": "set",
-}
+_ALLOWED: Final = frozenset(
+    [
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT", "NONE"),
+        *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
+        *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "NEWTRUE", "NEWFALSE", "MARK"),
+        *("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "GLOBAL", "STACK_GLOBAL"),
+        *("GET", "BINGET", "LONG_BINGET", "MEMOIZE", "BUILD", "PROTO", "STOP", *_PUTS, *_MAKES),
+        "FRAME",
+    ]
+)
 _INSTEAD: Final = {
     **dict.fromkeys(("NEXT_BUFFER", "READONLY_BUFFER", "BYTEARRAY8"), "Save bytes in its place."),
     "LONG4": "Save an integer of more than 2039 bits as text or as bytes.",
     **dict.fromkeys(("POP", "POP_MARK"), "Save a state in which no tuple contains itself."),
-    **dict.fromkeys(("BINPERSID", "PERSID"), "Read it with the program that knows its ids."),
 }
 
 
-# Of the instructions that are followed quickly: what each does, and what a tuple takes.
-_CODES: Final = {info.name: code for code, info in INSTRUCTIONS.items()}
-_TEXT, _PUT, _GET, _NUMBER, _MARK, _TUPLE, _LITERAL, _ID, _CALL = range(1, 10)
-_KINDS: Final = bytearray(256)
-_MEMOIZE: Final = _CODES["MEMOIZE"]
-for _kind, _names in {
-    _TEXT: ("SHORT_BINUNICODE", "BINUNICODE"),
-    _PUT: ("MEMOIZE", "BINPUT", "LONG_BINPUT"),
-    _GET: ("BINGET", "LONG_BINGET"),
-    _NUMBER: ("BININT1", "BININT2", "BININT"),
-    _MARK: ("MARK",),
-    _TUPLE: ("EMPTY_TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "TUPLE"),
-    _LITERAL: tuple(_LITERALS),
-    _ID: ("BINPERSID",),
-    _CALL: ("REDUCE",),
-}.items():
-    for _name in _names:
-        _KINDS[_CODES[_name]] = _kind
+def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int]:
+    """Return what Python's unpickler gets of the pickle at `start`, and where the pickle ends.
 
-
-@cache
-def _quick(protocol: int, allowed: frozenset[str] | None) -> tuple[int, ...]:
-    """Return how many bytes each instruction has that is followed quickly, 0 for the others."""
-    return tuple(
-        INSTRUCTIONS[code].length
-        if _KINDS[code]
-        and INSTRUCTIONS[code].protocol <= protocol
-        and (allowed is None or INSTRUCTIONS[code].name in allowed)
-        else 0
-        for code in range(256)
-    )
-
-
-class _Drawing:
-    """The first step: the stack, the marks and the memo of one pickle. Nothing is called.
-
-    Args:
-        functions: what may stand behind a name.
-        limits: what is too large.
-        per_id: how many more values there may be for each persistent id; None if there are no ids.
-
-    Attributes:
-        names: those that the pickle asks for.
-        count: how many instructions it has.
+    Raises:
+        DecodeError: it is malformed, or has an instruction that data does not need.
+        LimitExceeded: it is too large, or has too many values or too large a number.
     """
-
-    def __init__(self, functions: Functions, limits: PickleLimits, per_id: int | None) -> None:
-        self._functions = functions
-        self._limits = limits
-        self._per_id = per_id
-        self._most = limits.nodes
-        self._stack: list[Any] = []
-        self._marks: list[int] = []
-        self._memo: dict[int, Any] = {}
-        self.names: dict[tuple[str, str], Name | Node] = {}
-        self._made = self.count = 0
-
-    def read(self, data: bytes, allowed: frozenset[str] | None) -> Any:
-        """Return the drawing of a pickle."""
-        protocol, frame, end, count, name = 1, 0, 0, 0, ""
-        quick = _quick(protocol, allowed)
-        while name != "STOP":
-            # What is in no frame, or in one that ends later.
-            most = min(frame, len(data)) if end < frame else len(data)
-            end, seen = self._quickly(data, end, most, self._limits.opcodes - count, quick)
-            if count + seen >= self._limits.opcodes:
-                raise over(self._limits, "opcodes")
-            op = read_opcode(data, end, 0, self._limits, lenient=False)
-            name, _, position, end, info = op
-            count += seen + 1
-            if allowed is not None and name not in allowed:
+    stream = io.BytesIO(data)
+    stream.seek(start)
+    kept: list[bytes] = []
+    count = made = puts = 0
+    copied = last = frame = start
+    problem: DecodeError | None = None
+    try:
+        for op, argument, at in pickletools.genops(stream):
+            name = op.name
+            count += 1
+            if name not in _ALLOWED:
                 raise DecodeError(
-                    f"The pickle in the file uses {name}, which a file of tensors does not need.",
-                    "Save it again with torch.save, without pickle_protocol.",
+                    f"The pickle uses {name}, which plain data does not need.",
+                    _INSTEAD.get(name, NOT_DATA),
                 )
-            if name == "PROTO":
-                if position or not 2 <= op.argument <= 5:
-                    raise _odd(op, "is no beginning of protocol 2, 3, 4 or 5")
-                protocol = op.argument
-                quick = _quick(protocol, allowed)
-                continue
-            if info.protocol > protocol:
-                raise _odd(op, f"is newer than the pickle's protocol, {protocol}")
-            if position < frame and (end > frame or name == "FRAME"):
-                raise _odd(op, "does not fit into its frame")
-            if name == "FRAME":
-                frame = end + op.argument
-            elif name != "STOP":
-                self._follow(op)
-        if frame > end:
-            raise DecodeError("The pickle ends before its last frame does.", INTACT)
-        if len(self._stack) != 1 or self._marks:
-            raise DecodeError("The pickle does not end with one value.", INTACT)
-        if end != len(data):
-            raise DecodeError(
-                f"The pickle ends, and something else follows at byte {end}.",
-                "Find out what it is: it is no part of the state.",
-            )
-        _check_value(self._stack[0])
-        self.count = count
-        return self._stack[0]
-
-    def _quickly(
-        self, data: bytes, at: int, most: int, left: int, quick: Sequence[int]
-    ) -> tuple[int, int]:
-        """Do what `_follow` does with what most data is made of, up to what is odd or another.
-
-        Args:
-            data: the pickle.
-            at: where to begin.
-            most: where to end at the latest.
-            left: how many instructions to follow at most.
-            quick: how many bytes those have that may be followed here, by their codes.
-
-        Returns:
-            Where it came to, and how many there were.
-        """
-        stack, marks, memo, count = self._stack, self._marks, self._memo, 0
-        memo_limit, memoize = self._limits.memo, _MEMOIZE if quick[_MEMOIZE] else None
-        floor = marks[-1] if marks else 0
-        while at < most and count < left:
-            code = data[at]
-            end = at + quick[code]
-            if end == at or end > most:
-                break
-            size = end - at
-            kind, number = _KINDS[code], data[at + 1] if size == 2 else 0
-            if size > 2:
-                number = int.from_bytes(data[at + 1 : end], "little")
-            if kind == _TEXT:
-                begin, end = end, end + number
-                if end > most:
-                    break
-                try:
-                    stack.append(data[begin:end].decode())
-                except ValueError:
-                    break
-                if end < most and data[end] == memoize and count + 1 < left:  # as most are
-                    index = len(memo)
-                    if index not in memo and index < memo_limit:
-                        memo[index] = stack[-1]
-                        end, count = end + 1, count + 1
-            elif kind == _PUT:
-                index = len(memo) if size == 1 else number
-                if len(stack) <= floor or index in memo or index >= memo_limit:
-                    break
-                memo[index] = stack[-1]
-            elif kind == _GET:
-                if number not in memo:
-                    break
-                stack.append(memo[number])
-            elif kind == _NUMBER:
-                stack.append(number if size < 5 or number < 2**31 else number - 2**32)
-            elif kind == _MARK:
-                floor = len(stack)
-                marks.append(floor)
-            elif kind == _TUPLE:
-                info = INSTRUCTIONS[code]
-                first = floor if info.to_mark else len(stack) - info.takes
-                if first < floor or (info.to_mark and not marks):
-                    break
-                if info.to_mark:
-                    marks.pop()
-                    floor = marks[-1] if marks else 0
-                parts = stack[first:]
-                del stack[first:]
-                stack.append(self._make("tuple", parts))
-            elif kind == _ID:
-                if len(stack) <= floor or self._per_id is None:
-                    break
-                self._most += self._per_id
-                stack.append(self._make("id", [stack.pop()]))
-            elif kind == _CALL:
-                if len(stack) - 2 < floor or not self._is_call(*stack[-2:]):
-                    break
-                arguments, target = stack.pop(), stack.pop()
-                stack.append(self._called(target, arguments.parts))
-            else:
-                stack.append(_LITERALS[INSTRUCTIONS[code].name])
-            at, count = end, count + 1
-        return at, count
-
-    def _follow(self, op: Op) -> None:
-        name, argument, stack = op.name, op.argument, self._stack
-        if name in _SCALARS:
-            stack.append(argument)
-        elif name in _PUTS:
-            self._remember(op, len(self._memo) if argument is None else argument)
-        elif name in _GETS:
-            if argument not in self._memo:
-                raise _odd(op, "gets what was never put")
-            stack.append(self._memo[argument])
-        elif name in _LITERALS:
-            stack.append(_LITERALS[name])
-        elif name == "MARK":
-            self._marks.append(len(stack))
-        elif name in _MAKES:
-            items = _paired(op, _MAKES[name], self._take(op))
-            stack.append(self._make(_MAKES[name], items))
-        elif name in _GROWS:
-            items = self._take(op, op.info.takes - 1)
-            self._grow(op, self._top(op), _GROWS[name], items)
-        elif name == "GLOBAL":
-            stack.append(self._named(*argument))
-        elif name == "STACK_GLOBAL":
-            module, qualified = self._take(op)
-            if type(module) is not str or type(qualified) is not str:
-                raise _odd(op, "takes a name that is no text")
-            stack.append(self._named(module, qualified))
-        elif name in ("REDUCE", "NEWOBJ"):
-            stack.append(self._call(op, *self._take(op)))
-        elif name == "BUILD":
-            (state,) = self._take(op, 1)
-            self._set_state(op, self._top(op), state)
-        elif name == "BINPERSID" and self._per_id is not None:
-            self._most += self._per_id
-            stack.append(self._make("id", self._take(op)))
-        else:
-            raise DecodeError(
-                f"The pickle uses {name}, which plain data does not need.",
-                _INSTEAD.get(name, NOT_DATA),
-            )
-
-    def _top(self, op: Op) -> Any:
-        if len(self._stack) <= (self._marks[-1] if self._marks else 0):
-            raise _odd(op, "wants a value that is not there")
-        return self._stack[-1]
-
-    def _take(self, op: Op, count: int | None = None) -> list[Any]:
-        """Take what an instruction takes off the stack, or those above the last mark."""
-        first = len(self._stack) - (op.info.takes if count is None else count)
-        if op.info.to_mark:
-            if not self._marks:
-                raise _odd(op, "wants a mark that is not there")
-            first = self._marks.pop()
-        elif first < (self._marks[-1] if self._marks else 0):
-            raise _odd(op, "wants a value that is not there")
-        taken = self._stack[first:]
-        del self._stack[first:]
-        return taken
-
-    def _remember(self, op: Op, index: int) -> None:
-        if index >= self._limits.memo:
-            raise over(self._limits, "memo")
-        if index in self._memo:
-            raise _odd(op, "puts a second value in one place")
-        self._memo[index] = self._top(op)
-
-    def _named(self, module: str, name: str) -> Name | Node:
-        entry = self._functions.get((module, name))
-        if entry is None or isinstance(entry, RefusedEntry):
-            raise DecodeError(
-                f"The pickle wants {named(module, name)}, which is not on the list of what may be"
-                " built.",
-                _UNLISTED if entry is None else entry.do,
-            )
-        if (module, name) not in self.names:
-            made: Name | Node = Name((module, name), entry)
-            if isinstance(entry, Constant):
-                made = Node("constant", None, [])
-                made.value, made.built = entry.value, True
-            self.names[module, name] = made
-        return self.names[module, name]
-
-    def _new(self, form: Form, target: Name | None, parts: list[Any]) -> Node:
-        self._made += 1
-        if self._made > self._most:
-            raise over(self._limits, "nodes", self._most)
-        return Node(form, target, parts)
-
-    def _make(self, form: Form, parts: list[Any]) -> Node:
-        node = self._new(form, None, parts)
-        self._join(node, form, parts)
-        return node
-
-    def _grow(self, op: Op, node: Any, form: Form, items: list[Any]) -> None:
-        called = type(node) is Node and node.form == "call" and form == "dict"
-        if type(node) is not Node or not (called or node.form == form) or node.state is not None:
-            raise _odd(op, f"wants a {form} that is not there")
-        self._join(node, form, _paired(op, form, items))
-        if called:
-            node.pairs = node.pairs or []
-            node.pairs.extend(items)
-        else:
-            node.parts.extend(items)
-
-    def _call(self, op: Op, target: Any, arguments: Any) -> Node:
-        if type(target) is not Name:
-            raise _odd(op, "calls what is no name of the list")
-        if type(arguments) is not Node or arguments.form != "tuple":
-            raise _odd(op, f"calls {target} without a tuple of arguments")
-        entry, parts = self._functions[target.key], arguments.parts
-        if isinstance(entry, Collect):
-            if parts and not (len(parts) == 1 and getattr(parts[0], "form", "") == "list"):
-                raise _odd(op, f"gives {target} something else than one list")
-            items = parts[0].parts if parts else []
-            if entry.form == "dict":
-                pair = [getattr(item, "form", "") in ("list", "tuple") for item in items]
-                if not all(pair) or any(len(item.parts) != 2 for item in items):
-                    raise _odd(op, f"gives {target} something else than pairs")
-                items = [part for item in items for part in item.parts]
-            return self._make(entry.form, items)
-        return self._called(target, parts)
-
-    def _is_call(self, target: Any, arguments: Any) -> bool:
-        """Tell whether it is a call of a function, as most are."""
-        is_call = type(target) is Name and type(arguments) is Node and arguments.form == "tuple"
-        return is_call and type(target.entry) is not Collect
-
-    def _called(self, target: Name, parts: list[Any]) -> Node:
-        node = self._new("call", target, parts)
-        self._join(node, "call", [part for part in parts if type(part) is not Name])
-        return node
-
-    def _set_state(self, op: Op, node: Any, state: Any) -> None:
-        if type(node) is not Node or node.form != "call" or node.state is not None:
-            raise _odd(op, "sets attributes of what has none")
-        if state is None:
-            raise _odd(op, "sets no attributes")
-        self._join(node, "call", [state])
-        node.state = state
-
-    def _join(self, node: Node, form: Form, parts: list[Any]) -> None:
-        """Count the parts of a value: from now on they do not change any more."""
-        hashed = form in ("set", "frozenset")
-        nodes, text = node.nodes + len(parts), node.text
-        for position, part in enumerate(parts):
-            kind = type(part)
-            if kind is str or kind is bytes:
-                text += len(part)
-            elif kind is int:
-                text += part.bit_length() // 8
-            elif kind is Node:
-                _check_value(part)
-                if hashed or (form == "dict" and position % 2 == 0):
-                    self._check_key(part)
-                part.used = True
-                nodes, text = nodes + part.nodes - 1, text + part.text
-                node.depth = max(node.depth, part.depth + 1)
-                if form == "tuple" and _is_mutable(part):
-                    node.mutable = True
-            elif kind is Name and form == "tuple" and type(part.entry) is not Class:
-                node.name = part
-                nodes -= 1
-            else:
-                _check_value(part)
-        node.nodes, node.text = nodes, text
-        self._check_size(node)
-        if node.used:  # by another value, or by now because it is one of its own parts
-            raise DecodeError(
-                "The pickle changes a value that is part of another one by then. One that contains"
-                " itself does that.",
-                "Save a state without circles: with ids in place of objects.",
-            )
-
-    def _check_key(self, part: Node) -> None:
-        if _is_mutable(part):
-            raise DecodeError(
-                "The pickle has a key that can change: a list, a dict or a set, or one within.",
-                INTACT,
-            )
-        if part.nodes > self._limits.key_nodes:
-            raise over(self._limits, "key_nodes")
-
-    def _check_size(self, node: Node) -> None:
-        if node.nodes > self._most:
-            raise over(self._limits, "nodes", self._most)
-        if node.text > self._limits.text_bytes:
-            raise over(self._limits, "text_bytes")
-        if node.depth > self._limits.depth:
-            raise over(self._limits, "depth")
+            if last < frame and (at > frame or name == "FRAME"):
+                raise _odd("has an instruction that does not fit into its frame", at)
+            if name in _MAKES:
+                made += 1
+            elif name in _PUTS or name == "MEMOIZE":
+                puts += 1
+                if max(argument or 0, puts) > limits.memo:
+                    raise over(limits, "memo")
+            elif name in _NUMBERS and argument.bit_length() > limits.integer_bits:
+                raise over(limits, "integer_bits")
+            elif name == "PROTO" and (at != start or argument > pickle.HIGHEST_PROTOCOL):
+                raise _odd("has no beginning of protocol 2, 3, 4 or 5", at)
+            if name in _SPELLED and not _is_plain(name, argument, data[at + 1 : stream.tell()]):
+                raise _odd(f"holds a malformed {name}", at)
+            if name in _REWRITTEN:
+                kept += (data[copied:at], _REWRITTEN[name])
+                copied = stream.tell()
+            frame = stream.tell() + argument if name == "FRAME" else frame
+            last = at
+            if count > limits.opcodes or made > limits.nodes:
+                raise over(limits, "opcodes" if count > limits.opcodes else "nodes")
+    except CheckpointError:
+        raise
+    except (ValueError, DeprecationWarning):  # as for an unknown escape, where those are errors
+        problem = _odd("is cut short or malformed", stream.tell())
+    if problem is not None:
+        raise problem  # here, so that it does not carry the bytes
+    end = stream.tell()
+    if frame > end:
+        raise _odd("ends before its last frame does", end)
+    kept.append(data[copied:end])
+    return b"".join(kept), end
 
 
-def _is_mutable(node: Node) -> bool:
-    return node.mutable or node.form in ("list", "dict", "set")
+def _is_plain(name: str, argument: Any, line: bytes) -> bool:
+    """Tell whether a number is spelled as Python writes it. Python's unpickler reads 010 as 8."""
+    if name == "INT" and line in (b"00\n", b"01\n"):
+        return True
+    spelled = repr(argument).encode()
+    return line == spelled + b"\n" or (name == "LONG" and line == spelled + b"L\n")
 
 
-def _check_value(value: Any) -> None:
-    """Refuse a name where a value has to be."""
-    name = value if type(value) is Name else value.name if type(value) is Node else None
-    if name is not None and type(name.entry) is not Class:
-        raise DecodeError(
-            f"The pickle holds {name} itself, which is no data.",
-            "Save a word of your own in its place.",
-        )
+def _odd(what: str, at: int | None = None) -> DecodeError:
+    where = "" if at is None else f", at byte {at}"
+    return DecodeError(f"The pickle {what}{where}.", INTACT)
 
 
-def _paired(op: Op, form: Form, items: list[Any]) -> list[Any]:
-    if form == "dict" and len(items) % 2:
-        raise _odd(op, "has a key without a value")
-    return items
+class _Unpickler(pickle.Unpickler):
+    """Python's own, which makes a drawing of what `rewritten` left."""
+
+    def __init__(self, code: bytes, find: Callable[[Ref], Name]) -> None:
+        super().__init__(io.BytesIO(code), encoding="utf-8")
+        self._find = find
+        self._names: dict[Ref, Name] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Hand out a name. Nothing is imported."""
+        key = module, name
+        if key not in self._names:
+            self._names[key] = self._find(key)
+        return self._names[key]
+
+    def persistent_load(self, told: Any) -> Drawn:
+        """Draw what was rewritten."""
+        value, number = told
+        form = _FORMS[number]
+        if form == "dict":
+            drawn = Drawn("dict")
+            drawn.pairs = [*value]
+            return drawn
+        return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
 
 
-def _odd(op: Op, what: str) -> DecodeError:
-    return DecodeError(f"{op.name} at byte {op.position} of the pickle {what}.", INTACT)
-
-
+_LEAVES: Final = frozenset([NoneType, bool, int, float, bytes])
+_OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
 _SOME: Final = 64
 
 
-class _Building:
-    """The second step: what was drawn is built, from the inside out."""
+class Builder:
+    """Builds the value of one pickle after another, within limits for all of them.
 
-    def __init__(
-        self,
-        functions: Functions,
-        persistent: Callable[[Any], Any] | None,
-        limits: PickleLimits,
-    ) -> None:
-        self._functions = functions
-        self._persistent = persistent
-        self._limits = limits
+    Args:
+        functions: what may stand behind a name.
+        limits: what is too large, too deep or too many.
+    """
+
+    def __init__(self, functions: Functions, limits: PickleLimits) -> None:
+        self.functions, self.limits = functions, limits
+        self._done: dict[int, Any] = {}
+        self._nodes = self._text = self._deepest = 0
         self._effort = limits.number_keys**2
 
-    def build(self, root: Any) -> Any:
-        """Return what was drawn. What is shared in the drawing is one object."""
-        waiting = [root] if type(root) is Node else []
-        while waiting:
-            node = waiting[-1]
-            inner = []
-            if node.depth > 1:  # else it has no inner ones
-                inner = [part for part in node.parts if type(part) is Node and not part.built]
-            if node.form == "call":
-                more = (*node.pairs, node.state)
-                inner += [part for part in more if type(part) is Node and not part.built]
-            if inner and not node.built:
-                waiting += inner
-                continue
-            if not node.built:
-                node.value = self._built(node)
-                node.built = True
-            waiting.pop()
-        return _value(root)
+    def read(self, data: bytes, start: int = 0) -> tuple[Any, int]:
+        """Return the value of the pickle at `start`, and where the pickle ends."""
+        if len(data) - start > self.limits.data_bytes:
+            raise over(self.limits, "data_bytes")
+        problem: CheckpointError
+        try:
+            code, end = rewritten(data, start, self.limits)
+            drawing = self._drawn(code)
+            self._done.clear()
+            return self.value(drawing, 1), end
+        except (RecursionError, MemoryError):
+            problem = LimitExceeded(
+                "The pickle needs more memory than this process has.",
+                "Let the process use more, or lower the limits to what it can hold.",
+            )
+        raise problem
 
-    def _built(self, node: Node) -> Any:
-        parts = _values(node.parts)
-        if node.form == "list":
-            return parts
-        if node.form == "tuple":
-            return tuple(parts)
-        if node.form == "dict":
-            return self._fill({}, parts)
-        if node.form == "set":
-            return self._distinct(parts)
-        if node.form == "frozenset":
-            return frozenset(self._distinct(parts))
-        if node.form == "id":
-            return _called("a persistent id", self._persistent, parts)
-        return self._call(node, parts)
+    def _drawn(self, code: bytes) -> Any:
+        try:
+            return _Unpickler(code, self._named).load()
+        except (CheckpointError, RecursionError, MemoryError):
+            raise
+        except Exception as error:  # noqa: BLE001  a malformed pickle makes it raise anything
+            problem = _odd(f"does not fit together ({type(error).__name__})")
+        raise problem
 
-    def _call(self, node: Node, parts: list[Any]) -> Any:
-        target: Any = node.target
-        value = _called(target, self._functions[target.key], parts)
-        if node.pairs:
+    def _named(self, key: Ref) -> Name:
+        entry = self.entry(key)
+        if entry is None or isinstance(entry, RefusedEntry):
+            raise DecodeError(
+                f"The pickle wants {named(*key)}, which is not on the list of what may be built.",
+                _UNLISTED if entry is None else entry.do,
+            )
+        return Name(key, entry)
+
+    def entry(self, key: Ref) -> Any:
+        """Return what stands behind a name, None if nothing does."""
+        return self.functions.get(key)
+
+    def persistent(self, identifier: Any) -> Any:  # noqa: ARG002  for those who know ids
+        """Return what an id stands for. In plain data there are none."""
+        raise DecodeError(
+            "The pickle uses BINPERSID, which plain data does not need.",
+            "Read it with the program that knows its ids.",
+        )
+
+    def value(self, part: Any, depth: int) -> Any:
+        """Return what was drawn, built. What is shared in the drawing is one object."""
+        kind = type(part)
+        if kind in _LEAVES:
+            return part
+        if kind is str:
+            return self.text(part)
+        if kind is Name:
+            if type(part.entry) in (Constant, Class):
+                return part.entry.value
+            raise DecodeError(
+                f"The pickle holds {part} itself, which is no data.",
+                "Save a word of your own in its place.",
+            )
+        known = self._done.get(id(part))
+        if known is _OPEN:
+            raise DecodeError(
+                "The pickle has a value that contains itself.",
+                "Save a state without circles: with ids in place of objects.",
+            )
+        if known is not None:
+            value, nodes, text, height = known
+            self._count(nodes, text, depth + height)
+            return value
+        # What it is written out is counted, so that a small file stays small.
+        self._done[id(part)] = _OPEN
+        before, outer, self._deepest = (self._nodes, self._text), self._deepest, depth
+        self._count(1, 0, depth)
+        value = self._made(part, kind, depth)
+        said = self._nodes - before[0], self._text - before[1], self._deepest - depth
+        self._done[id(part)] = value, *said
+        self._deepest = max(outer, self._deepest)
+        return value
+
+    def _count(self, nodes: int, text: int, depth: int) -> None:
+        self._nodes += nodes
+        self._text += text
+        self._deepest = max(self._deepest, depth)
+        for name, count in (
+            ("nodes", self._nodes),
+            ("text_bytes", self._text),
+            ("depth", depth),
+        ):
+            if count > getattr(self.limits, name):
+                raise over(self.limits, name)
+
+    def text(self, text: str) -> str:
+        """Return a text, unless it has half a character in it."""
+        if text.isascii():
+            return text
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            problem = _odd("holds a text with half a character in it")
+        else:
+            return text
+        raise problem
+
+    def values(self, parts: Iterable[Any], depth: int) -> list[Any]:
+        """Return what was drawn, each built."""
+        found = []
+        nodes = text = 0
+        for part in parts:
+            kind = type(part)
+            if kind in _LEAVES:
+                nodes += 1
+                text += len(part) if kind is bytes else 0
+                found.append(part)
+            elif kind is str:
+                nodes += 1
+                text += len(part)
+                found.append(self.text(part))
+            else:
+                found.append(self.value(part, depth))
+        self._count(nodes, text, depth)
+        return found
+
+    def _made(self, part: Any, kind: type, depth: int) -> Any:
+        if kind is list:
+            return self.values(part, depth + 1)
+        if kind is tuple:
+            return tuple(self.values(part, depth + 1))
+        if part.form == "dict":
+            return self._fill({}, part.pairs, depth)
+        if part.form in ("set", "frozenset"):
+            found = self._distinct(self._keys(part.parts, depth))
+            return found if part.form == "set" else frozenset(found)
+        if part.form == "id":
+            return self.persistent(part)
+        return self._call(part, depth)
+
+    def _call(self, drawn: Drawn, depth: int) -> Any:
+        target: Any = drawn.target
+        entry = target.entry
+        if drawn.sizes != [len(part) for part in drawn.parts if type(part) is list]:
+            raise _odd(f"changes what it gave {target}")
+        if type(entry) is Collect:
+            value = self._collected(target, drawn.parts, depth)
+        elif type(entry) is Raw:
+            value = self.called(target, partial(entry.make, depth), drawn.parts)
+        else:
+            value = self.called(target, entry, self.arguments(drawn.parts, depth))
+        return self.finished(drawn, value, depth)
+
+    def finished(self, drawn: Drawn, value: Any, depth: int) -> Any:
+        """Give what a call returned its items and its state."""
+        if drawn.pairs:
             if not isinstance(value, dict):
                 raise DecodeError(
-                    f"The pickle puts items into {target}, which takes none.", NOT_DATA
+                    f"The pickle puts items into {drawn.target}, which takes none.", NOT_DATA
                 )
-            self._fill(value, _values(node.pairs))
+            self._fill(value, drawn.pairs, depth)
+        if drawn.items:
+            self.extended(drawn.target, value, self.values(drawn.items, depth + 1))
         build = getattr(type(value), "__build__", None)
         if build is not None:
-            value = _called(target, build, [value, _value(node.state)])
-        elif node.state is not None:
+            state = self.value(drawn.state, depth + 1)
+            value = self.called(drawn.target, build, [value, state])
+        elif drawn.state is not None:
             raise DecodeError(
-                f"The pickle sets attributes of {target}, which takes none.", NOT_DATA
+                f"The pickle sets attributes of {drawn.target}, which takes none.", NOT_DATA
             )
-        if type(value) is Name:
-            raise DecodeError(f"The pickle holds {value} itself, which is no data.", NOT_DATA)
         return value
 
-    def _fill(self, value: dict[Any, Any], pairs: list[Any]) -> dict[Any, Any]:
-        self._distinct(pairs[::2])
-        dict.update(value, zip(pairs[::2], pairs[1::2], strict=True))
+    def extended(self, target: Any, value: Any, items: list[Any]) -> None:  # noqa: ARG002
+        """Append items to what a call returned. In plain data nothing takes any."""
+        raise DecodeError(f"The pickle appends to {target}, which takes nothing.", NOT_DATA)
+
+    def arguments(self, parts: Iterable[Any], depth: int) -> list[Any]:
+        """Return arguments, built. A name may be one, and is handed on as it is."""
+        return [
+            part
+            if type(part) is Name and type(part.entry) not in (Constant, Class)
+            else self.argument(part, depth)
+            for part in parts
+        ]
+
+    def argument(self, part: Any, depth: int) -> Any:
+        """Return an argument, built."""
+        return self.value(part, depth + 1)
+
+    def _collected(self, target: Name, parts: list[Any], depth: int) -> Any:
+        form = target.entry.form
+        if parts and not (len(parts) == 1 and type(parts[0]) is list):
+            raise _odd(f"gives {target} something else than one list")
+        items = parts[0] if parts else []
+        if form == "dict":
+            if any(type(item) not in (list, tuple) or len(item) != 2 for item in items):
+                raise _odd(f"gives {target} something else than pairs")
+            return self._fill({}, [part for item in items for part in item], depth)
+        found = self._distinct(self._keys(items, depth))
+        return found if form == "set" else frozenset(found)
+
+    def _fill(self, value: dict[Any, Any], pairs: list[Any], depth: int) -> dict[Any, Any]:
+        if len(pairs) % 2:
+            raise _odd("has a key without a value")
+        keys = self._keys(pairs[::2], depth)
+        self._distinct(keys)
+        value.update(zip(keys, self.values(pairs[1::2], depth + 1), strict=True))
         return value
+
+    def _keys(self, parts: list[Any], depth: int) -> list[Any]:
+        """Return what is about to be hashed: a hash walks through all of a tuple."""
+        keys = []
+        for part in parts:
+            before = self._nodes
+            keys += self.values([part], depth + 1)
+            if self._nodes - before > self.limits.key_nodes:
+                raise over(self.limits, "key_nodes")
+        return keys
 
     def _distinct(self, keys: list[Any]) -> set[Any]:
         """Return the set of what is about to be keys, once that is known to be quick."""
@@ -683,7 +565,10 @@ class _Building:
         except Exception:  # noqa: BLE001  a class of the caller may raise anything
             hashes = None
         if hashes is None:
-            raise DecodeError("The pickle has a key that cannot be one.", INTACT)
+            raise DecodeError(
+                "The pickle has a key that can change: a list, a dict or a set, or one within.",
+                INTACT,
+            )
         kinds = Counter(map(type, keys))
         numbers = len(keys) - sum(kinds[each] for each in _UNPREDICTABLE)
         self._effort -= numbers**2
@@ -691,35 +576,21 @@ class _Building:
         if len({*hashes}) < len(hashes):
             pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values())
         if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
-            raise over(self._limits, "number_keys")
+            raise over(self.limits, "number_keys")
         found = set(keys)
         if len(found) != len(keys):
             raise DecodeError("The pickle has one key twice.", INTACT)
         return found
 
+    def called(self, name: object, function: Any, arguments: list[Any]) -> Any:
+        """Return what a vetted function makes of its arguments.
 
-_DRAWN: Final = frozenset({Node, Name})
-
-
-def _values(parts: Sequence[Any]) -> list[Any]:
-    return [_value(part) if type(part) in _DRAWN else part for part in parts]
-
-
-def _value(part: Any) -> Any:
-    if type(part) is Name and type(part.entry) is Class:
-        return part.entry.value
-    return part.value if type(part) is Node else part
-
-
-def _called(name: object, function: Any, arguments: list[Any]) -> Any:
-    """Return what a vetted function makes of its arguments.
-
-    The cause of a refusal is left out on purpose: it would carry the values.
-    """
-    try:
-        return function(*arguments)
-    except (CheckpointError, RecursionError, MemoryError):
-        raise
-    except Exception:  # noqa: BLE001  each type has its own way to say that it is malformed
-        problem = DecodeError(f"The pickle gives {name} what it does not take.", INTACT)
-    raise problem
+        The cause of a refusal is left out on purpose: it would carry the values.
+        """
+        try:
+            return function(*arguments)
+        except (CheckpointError, RecursionError, MemoryError):
+            raise
+        except Exception:  # noqa: BLE001  each type has its own way to say that it is malformed
+            problem = DecodeError(f"The pickle gives {name} what it does not take.", INTACT)
+        raise problem

@@ -32,10 +32,10 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.machine import Collect, Functions, Name, RefusedEntry, run
+from safepoint.models.machine import Collect, Functions, Name, Ref, RefusedEntry, run
 from safepoint.models.tensors import FORMATS
 
-Ref = tuple[str, str]
+
 Types = Iterable[type] | Mapping[str, type]
 
 

@@ -1,0 +1,944 @@
+"""A PyTorch file, read as data: its pickle describes the tensors, and nothing in it is called.
+
+The pickle is drawn and built as `machine` says, from functions that take exactly what `torch.save`
+writes. A tensor is made of a storage that is in the file, and never of a size that the file only
+claims. Without PyTorch the same functions give the plan: which tensors there are, of what shape.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import io
+import math
+import os
+import re
+import struct
+import warnings
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import SimpleNamespace
+from typing import IO, Any, Final, NamedTuple
+
+from safepoint.core.errors import (
+    CheckpointError,
+    DecodeError,
+    LimitExceeded,
+    ModelRefused,
+    quoted,
+)
+from safepoint.models.limits import (
+    DEFAULT_MODEL_LIMITS,
+    ModelLimits,
+    PickleLimits,
+    malformed,
+    over,
+)
+from safepoint.models.machine import (
+    Builder,
+    Collect,
+    Constant,
+    Drawn,
+    Name,
+    Raw,
+    Ref,
+    RefusedEntry,
+    named,
+)
+from safepoint.models.opcodes import read_at, scan
+from safepoint.models.plain import PLAIN, made_of
+from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, package
+from safepoint.models.zips import DESCRIBED, STORED, Member, content
+
+SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | FORMATS["elements"]
+"""Bytes per element, by PyTorch's name of the type."""
+
+_STORAGES: Final[Mapping[str, str | None]] = FORMATS["storages"]
+_OTHER_VALUES: Final = 2_000_000
+_DEPTH: Final = 100
+_LONGEST: Final = 4096
+_DIMENSIONS: Final = 64
+_LARGEST: Final = 2**63 - 1
+_KEY: Final = re.compile(r"[0-9]{1,20}")
+_DEVICE: Final = re.compile(r"(?!meta\b)[a-z]{2,16}(:[0-9]{1,4})?")
+_ATTRIBUTE: Final = re.compile(r"(?!__)[^\W\d]\w{0,200}")
+_NOTHING: Final = "Nothing of it was run."
+_BUILTINS: Final = ("builtins", "__builtin__")
+_NUMPY: Final = ("numpy.core.", "numpy._core.")
+_NUMBERS: Final = re.compile(r"[<>|=]?[?biufcSU][0-9]{0,5}")
+
+
+class Word(str):
+    """A type of elements, a device or a layout, where there is no PyTorch."""
+
+    __slots__ = ()
+
+
+class _StorageType(NamedTuple):
+    """A type of storage. `dtype` is None for one that holds bytes and no elements."""
+
+    dtype: str | None
+
+
+class _Storage(NamedTuple):
+    """A storage that the file says it has."""
+
+    dtype: str | None
+    key: str
+    nbytes: int
+
+
+class Left:
+    """What is no data: kept as its name and what it was given, and never called.
+
+    Attributes:
+        name: the name.
+        given: its arguments, items and state.
+    """
+
+    def __init__(self, name: str, *given: Any) -> None:
+        self.name = name
+        self.given: list[Any] = [*given]
+
+    def __build__(self, state: Any) -> Left:
+        if state is not None:
+            self.given.append(state)
+        return self
+
+
+class Tensors(dict[str, Any]):
+    """The tensors of a file by the way to them, and what was left behind.
+
+    Attributes:
+        left: the names of what is no data, each with how often it occurs.
+    """
+
+    def __init__(self, tensors: Mapping[str, Any], left: Mapping[str, int]) -> None:
+        super().__init__(tensors)
+        self.left = dict(left)
+
+
+@dataclass
+class _Contents:
+    """What a PyTorch file consists of.
+
+    Attributes:
+        pickle: the bytes in which the pickle that describes the tensors begins.
+        start: where it begins.
+        storages: where the bytes of each storage begin in the file, and how many there are; None
+            as long as only the pickle says so, in the old format.
+    """
+
+    pickle: bytes
+    start: int = 0
+    storages: dict[str, tuple[int, int]] | None = field(default_factory=dict)
+
+
+def read_model(
+    file: IO[bytes],
+    members: tuple[Member, ...],
+    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
+    torch: Any = None,
+    *,
+    only_tensors: bool = False,
+) -> tuple[Any, Counter[str]]:
+    """Return what a PyTorch file holds, and the names of what was left behind.
+
+    Args:
+        file: the file, open for reading in binary mode, and seekable.
+        members: those of the archive; none of a file in the old format.
+        limits: how large it may be, and how large what it builds.
+        torch: PyTorch. Without it, tensors are told as their type and shape.
+        only_tensors: leave behind what is no data, in place of refusing it.
+
+    Raises:
+        ModelRefused: it wants a name that is not data, or is not as `torch.save` writes it.
+        LimitExceeded: it is too large, or would build something too large.
+    """
+    contents = _archive(file, members, limits) if members else _old(file, limits)
+    reader = _Reader(file, contents, limits, torch, only_tensors)
+    value = reader.model()
+    return value, reader.left
+
+
+def read_plan(
+    file: IO[bytes], members: tuple[Member, ...], limits: ModelLimits = DEFAULT_MODEL_LIMITS
+) -> dict[str, TensorSpec]:
+    """Return the tensors that a PyTorch file would build, by the way to them. None is read.
+
+    Raises:
+        ModelRefused: as `read_model`.
+        LimitExceeded: as `read_model`.
+    """
+    return named_tensors(read_model(file, members, limits)[0], TensorSpec)
+
+
+def named_tensors(state: Any, kind: type) -> dict[str, Any]:
+    """Return the tensors of a state by the way to them: keys and indices, joined with `/`.
+
+    Those of a module have the names that its `state_dict` gives them.
+
+    Args:
+        state: what was loaded, or would be; its depth is bounded.
+        kind: the type of a tensor.
+
+    Raises:
+        LimitExceeded: the way to one is too long.
+    """
+    tensors: dict[str, Any] = {}
+    times: Counter[str] = Counter()
+    for path, tensor in _tensors(state, kind, "", set()):
+        own = name = path or "tensor"
+        while own in tensors:  # {"a/b": …, "a": {"b": …}}
+            times[name] += 1
+            own = f"{name}#{times[name] + 1}"
+        tensors[own] = tensor
+    return tensors
+
+
+_PARTS: Final = ("_parameters", "_buffers", "_modules")  # of a module
+
+
+def _tensors(value: Any, kind: type, path: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
+    # A file can lead to one tensor through a long key many times: each way would copy the key.
+    too_long = len(path) > _LONGEST
+    if isinstance(value, kind):
+        if too_long:
+            raise LimitExceeded(
+                f"The way to a tensor in the state is longer than {_LONGEST} characters.",
+                "Use shorter keys, or fewer levels.",
+            )
+        yield path, value
+        return
+    if isinstance(value, Left):
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        for given in value.given:
+            is_module = isinstance(given, dict) and given.keys() >= {*_PARTS}
+            for part in _PARTS if is_module else ():
+                yield from _tensors(given[part], kind, path, seen)
+            rest = {k: v for k, v in given.items() if k not in _PARTS} if is_module else given
+            yield from _tensors(rest, kind, path, seen)
+        return
+    items: Any = ()
+    if isinstance(value, argparse.Namespace | SimpleNamespace):
+        value = vars(value)
+    if isinstance(value, dict):
+        items = value.items()
+    elif isinstance(value, list | tuple | deque) and type(value) is not TensorSpec:
+        items = enumerate(value)
+    for key, item in items:
+        step = key if type(key) is str else repr(key) if type(key) in (int, tuple) else "key"
+        further = f"{path}/{step}" if path else step
+        yield from _tensors(item, kind, path if too_long else further, seen)
+
+
+# The archive that torch.save writes: a pickle that describes the tensors, one member per storage
+# with the bytes of the tensors, and a few small members about the format.
+_MEMBERS: Final[Mapping[str, re.Pattern[bytes]]] = {
+    "version": re.compile(rb"[0-9]{1,4}\n?"),
+    "byteorder": re.compile(rb"little|big"),
+    ".format_version": re.compile(rb"[0-9]{1,4}"),
+    ".storage_alignment": re.compile(rb"[0-9]{1,9}"),
+    ".data/serialization_id": re.compile(rb"[0-9]{1,64}"),
+}
+_SMALL: Final = 64
+_STORAGE: Final = re.compile(r"data/([0-9]{1,20})")
+_FOLDER: Final = re.compile(r"(?!\.{1,2}\Z)[^/\\]{1,512}")
+_FLAGS: Final = DESCRIBED | 0x0800 | 0x0006  # the name is UTF-8; how hard it was to deflate
+
+
+def _archive(file: IO[bytes], members: tuple[Member, ...], limits: ModelLimits) -> _Contents:
+    """Take an archive apart. Each of its members is one that `torch.save` writes."""
+    storages: dict[str, tuple[int, int]] = {}
+    inner: dict[str, Member] = {}
+    prefix = members[0].name.partition("/")[0]
+    for member in members:
+        shown = quoted(member.name)
+        folder, _, name = member.name.partition("/")
+        if member.method != STORED:
+            raise malformed(f"The member {shown} is compressed, which PyTorch does not do.")
+        storage = _STORAGE.fullmatch(name)
+        said = _MEMBERS.get(name)
+        small = b"" if said is None or member.size > _SMALL else content(file, member, _SMALL)
+        is_known = storage or name == "data.pkl" or (said and said.fullmatch(small))
+        # A reader that takes a member for a folder hands out memory that nobody filled.
+        is_plain = not (member.odd or member.flags & ~_FLAGS)
+        named_alike = folder == prefix and _FOLDER.fullmatch(folder) and folder.isprintable()
+        if not (is_known and is_plain and named_alike):
+            raise malformed(f"The archive has a member that torch.save does not write: {shown}.")
+        if small == b"big":
+            raise _other_order()
+        inner[name] = member
+        if storage:
+            storages[storage[1]] = member.start, member.size
+    if not {"data.pkl", "version"} <= inner.keys():
+        raise malformed(
+            "The archive has no data.pkl or no version, so torch.save did not write it."
+        )
+    if inner["data.pkl"].size > limits.pickle_bytes:
+        raise over(limits, "pickle_bytes")
+    return _Contents(content(file, inner["data.pkl"], limits.pickle_bytes), 0, storages)
+
+
+def _other_order() -> ModelRefused:
+    return malformed("The file was written on a machine that stores the high byte first.")
+
+
+_OLD_VERSION: Final = 1001
+
+
+def _old(file: IO[bytes], limits: ModelLimits) -> _Contents:
+    """Take a file of the old format apart: pickles one after another, and then the storages."""
+    begins = read_at(file, 0, limits.pickle_bytes + 1)
+    builder = Builder({}, _within(limits))
+    at, told = 0, []
+    for _ in range(3):
+        value, at = _refusing(partial(builder.read, begins, at))
+        told.append(value)
+    machine = told[2] if type(told[2]) is dict else {}
+    if told[1] != _OLD_VERSION or machine.get("little_endian", True) is not True:
+        raise _other_order() if told[1] == _OLD_VERSION else malformed("It is of another version.")
+    contents = _Contents(begins, at, None)
+    plan = _Reader(file, contents, limits, None, only_tensors=True)
+    plan.model()
+    contents.storages = {}
+    keys, at = _refusing(partial(Builder({}, _within(limits)).read, begins, plan.end))
+    size = file.seek(0, os.SEEK_END)
+    for key in keys if type(keys) is list else ():
+        held = plan.said.get(key) if type(key) is str else None
+        width = SIZES[held.dtype or "uint8"] if held is not None else 1
+        (count,) = struct.unpack("<q", read_at(file, at, 8).ljust(8, b"\xff"))
+        if held is None or key in contents.storages or count * width != held.nbytes:
+            raise malformed("The storages of the file are not those that its pickle describes.")
+        contents.storages[key] = at + 8, held.nbytes
+        at += 8 + held.nbytes
+    if at != size or contents.storages.keys() != plan.said.keys():
+        raise malformed("The file is cut short, or has bytes that belong to no storage.")
+    return contents
+
+
+def _within(limits: ModelLimits) -> PickleLimits:
+    return PickleLimits(
+        data_bytes=limits.pickle_bytes + 1,
+        opcodes=5 * _OTHER_VALUES,
+        memo=2 * _OTHER_VALUES,
+        nodes=2 * _OTHER_VALUES,
+        text_bytes=limits.pickle_bytes,
+        depth=_DEPTH,
+    )
+
+
+def _refusing(read: Callable[[], Any]) -> Any:
+    """Let a refusal of the machine be one of a model."""
+    try:
+        return read()
+    except LimitExceeded as error:
+        if error.kind != "pickle":
+            raise
+        problem: CheckpointError = LimitExceeded(
+            error.what, f"Save a flatter state, and long lists of numbers as tensors. {_NOTHING}"
+        )
+    except DecodeError as error:
+        problem = ModelRefused(error.what, f"{error.do} {_NOTHING}")
+    raise problem
+
+
+# --- names that are refused, and why
+
+_REASONS: Final = [
+    (re.compile(each["names"], re.DOTALL), each["what"], each["instead"])
+    for each in FORMATS["refused"]
+]
+
+
+def _reason(name: str) -> tuple[str, str] | None:
+    """Return what a name stands for, and what to save instead, if it is data of a wrong kind."""
+    return next(((w, do) for names, w, do in _REASONS if names.fullmatch(name)), None)
+
+
+def is_data(module: str, name: str) -> bool:
+    """Tell whether a name stands for data in a model file, of a kind that is loaded or not."""
+    return (module, name) in _KNOWN or _reason(f"{module}.{name}") is not None
+
+
+def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:
+    """Return the error for names that are not on the list."""
+    # Those that are no data at all say more than those that are data of the wrong kind.
+    foreign = [named(*pair) for pair in wanted if _reason(".".join(pair)) is None] or [*unclear]
+    reason = _reason(".".join(wanted[0])) if wanted and not foreign else None
+    if reason is not None:
+        return ModelRefused(
+            f"The file holds {reason[0]} ({named(*wanted[0])}).",
+            f"{_NOTHING} If you made it, save {reason[1]} instead. If not, take the rest of it:"
+            " safepoint.models.load_tensors.",
+        )
+    more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
+    verb = "is" if len(foreign) == 1 else "are"
+    return ModelRefused(
+        f"The file wants {', '.join(foreign[:3])}{more}, which {verb} not data.",
+        f"{_NOTHING} If you did not make it, take its tensors alone, with"
+        " safepoint.models.load_tensors, or ask for safetensors. If you made it, save the"
+        " state_dict and plain values instead.",
+    )
+
+
+# --- names that are built
+
+
+class _Reader(Builder):
+    """Builds what a PyTorch file describes: with PyTorch, or as a plan without it."""
+
+    def __init__(
+        self,
+        file: IO[bytes],
+        contents: _Contents,
+        limits: ModelLimits,
+        torch: Any,
+        only_tensors: bool,
+    ) -> None:
+        self._file, self._contents, self._sizes = file, contents, limits
+        self._torch, self._only = torch, only_tensors
+        self.left: Counter[str] = Counter()
+        self.said: dict[str, _Storage] = {}
+        self._filled: dict[str, Any] = {}
+        self._views: set[tuple[Any, ...]] = set()
+        self._copied = self._tensors = self.end = 0
+        dtypes = {name: self._word(name) for name in SIZES}
+        self._dtypes = {value: name for name, value in dtypes.items()}
+        super().__init__(self._table(dtypes), _within(limits))
+
+    def _word(self, name: str) -> Any:
+        found = getattr(self._torch, name, None)
+        return Word(name) if found is None else found
+
+    def _table(self, dtypes: Mapping[str, Any]) -> dict[Ref, Any]:
+        return {
+            **PLAIN,
+            ("torch._utils", "_rebuild_tensor_v2"): self._tensor_v2,
+            ("torch._utils", "_rebuild_tensor_v3"): self._tensor_v3,
+            ("torch._utils", "_rebuild_parameter"): self._parameter,
+            ("torch._utils", "_rebuild_parameter_with_state"): self._parameter,
+            ("torch._utils", "_rebuild_sparse_tensor"): self._sparse,
+            ("torch._utils", "_rebuild_qtensor"): self._quantized,
+            ("torch._utils", "_rebuild_meta_tensor_no_storage"): self._meta,
+            ("torch._tensor", "_rebuild_from_type_v2"): Raw(self._typed),
+            ("torch.serialization", "_get_layout"): self._layout,
+            ("torch.storage", "UntypedStorage"): _StorageType(None),
+            **{("torch", name): _StorageType(kind) for name, kind in _STORAGES.items()},
+            **{("torch", name): Constant(dtype) for name, dtype in dtypes.items()},
+            **{("torch", name): Constant(self._word(name)) for name in _SCHEMES},
+            **{pair: pair for pair in _CLASSES},
+            ("torch", "Size"): self._size,
+            ("torch", "device"): self._device,
+            ("collections", "OrderedDict"): _Ordered,
+            ("collections", "Counter"): _counter,
+            ("collections", "defaultdict"): _default,
+            ("collections", "deque"): _deque,
+            ("argparse", "Namespace"): partial(_Attributes, argparse.Namespace),
+            ("types", "SimpleNamespace"): partial(_Attributes, SimpleNamespace),
+            **{(module, "set"): Collect("set") for module in _BUILTINS},
+            **{(module, "complex"): made_of(complex, float, float) for module in _BUILTINS},
+            **{(module, "bytearray"): _bytearray for module in _BUILTINS},
+            **{(module, name): _range for module in _BUILTINS for name in ("range", "xrange")},
+            **{(module, "slice"): _slice for module in _BUILTINS},
+            ("numpy", "dtype"): self._dtype,
+            ("numpy", "ndarray"): ("numpy", "ndarray"),
+            **{(f"{at}multiarray", "_reconstruct"): self._array for at in _NUMPY},
+            **{(f"{at}multiarray", "scalar"): self._scalar for at in _NUMPY},
+        }
+
+    def model(self) -> Any:
+        """Return what the file holds."""
+        contents, problem = self._contents, None
+        try:
+            value, self.end = _refusing(partial(self.read, contents.pickle, contents.start))
+        except ModelRefused as error:
+            problem = error
+        if problem is not None:
+            # What it wants says more than how it is damaged: most readers run it up to there.
+            found = scan(io.BytesIO(contents.pickle), contents.start, limits=self.limits)
+            unlisted = [pair for pair in found.asked if self.entry(pair) is None]
+            raise _unsafe(unlisted, found.unclear) if unlisted or found.unclear else problem
+        if contents.storages is None:
+            return value
+        said = {key: storage.nbytes for key, storage in self.said.items()}
+        for key in said.keys() | contents.storages.keys():
+            _, held = contents.storages.get(key, (0, "missing"))
+            if said.get(key) != held:
+                raise malformed(
+                    f"The storage {key} is {said.get(key, 'missing')} bytes in the pickle, and in"
+                    f" the file {held}."
+                )
+        if self.end != len(contents.pickle) and not contents.start:
+            raise malformed(f"The pickle ends at byte {self.end}, and something else follows.")
+        return value
+
+    # What is left behind, in place of being refused.
+
+    def entry(self, key: Ref) -> Any:
+        """Return what stands behind a name: a function, or what leaves it behind."""
+        found = super().entry(key)
+        if self._only and (found is None or type(found) is RefusedEntry):
+            return partial(self._leave, named(*key))
+        return found
+
+    def _leave(self, name: str, *given: Any) -> Left:
+        self.left[name] += 1
+        return Left(name, *given)
+
+    def called(self, name: object, function: Any, arguments: list[Any]) -> Any:
+        """Call a function, or leave behind what it does not take."""
+        try:
+            return super().called(name, function, arguments)
+        except DecodeError:
+            if not self._only:
+                raise
+        return self._leave(str(name), *arguments)
+
+    def finished(self, drawn: Drawn, value: Any, depth: int) -> Any:
+        """Give what a call returned its items and its state. What is left behind takes any."""
+        if not isinstance(value, Left):
+            return super().finished(drawn, value, depth)
+        self._done[id(drawn)] = value, 0, 0, 0  # an object may hold itself
+        for parts in (drawn.items, drawn.pairs, (drawn.state,)):
+            value.given += self.values(parts, depth + 1)
+        return value
+
+    def extended(self, target: Any, value: Any, items: list[Any]) -> None:
+        """Append to a deque."""
+        if type(value) is not deque:
+            super().extended(target, value, items)
+        value.extend(items)
+
+    # Storages, which are the one thing that a model's pickle may refer to.
+
+    def value(self, part: Any, depth: int) -> Any:
+        """Return what was drawn, built: a storage by itself, too."""
+        if type(part) is Name and self._only and type(part.entry) is not Constant:
+            return self._leave(str(part))
+        found = super().value(part, depth)
+        if type(found) is not _Storage:
+            return found
+        held = self._bytes(found)
+        if found.dtype is None or held is None:
+            return held
+        dtype = getattr(self._torch, found.dtype)
+        return self._torch.storage.TypedStorage(wrap_storage=held, dtype=dtype, _internal=True)
+
+    def argument(self, part: Any, depth: int) -> Any:
+        """Return an argument, built. A storage is handed on as it is described."""
+        return super().value(part, depth + 1)
+
+    def text(self, text: str) -> str:
+        """Return a text. Vocabularies have halves of characters in them."""
+        return text
+
+    def persistent(self, identifier: Any) -> _Storage:
+        """Return the storage that an id describes."""
+        told = identifier.parts[0]
+        if type(told) is not tuple or told[:1] != ("storage",):
+            raise ModelRefused(
+                "The file refers to something that is no storage of a tensor.",
+                "If you made it, save the state_dict of the model, and not the model.",
+            )
+        old = len(told) == 6 and self._contents.start and told[5] is None
+        kind, key, device, count = told[1:5] if len(told) == 5 or old else (None,) * 4
+        if (
+            type(kind) is not Name
+            or type(kind.entry) is not _StorageType
+            or not (type(key) is str and _KEY.fullmatch(key))
+            or not _is_device(device)
+            or not _is_size(count)
+        ):
+            raise malformed("The file describes a storage in a way that torch.save does not.")
+        dtype = kind.entry.dtype
+        found = _Storage(dtype, key, count * SIZES[dtype or "uint8"])
+        # PyTorch gives the first type of a storage to all its tensors.
+        first = self.said.setdefault(key, found)
+        if first != found and (first.nbytes or found.nbytes):
+            raise malformed(f"The storage {key} is described twice, and not alike.")
+        return found
+
+    def _bytes(self, held: _Storage) -> Any:
+        """Return a storage with its bytes: a copy, so that whoever writes the file changes none."""
+        if self._torch is None:
+            return None
+        if held.key not in self._filled:
+            start, size = (self._contents.storages or {}).get(held.key, (0, -1))
+            if size != held.nbytes:
+                raise malformed(f"The storage {held.key} has another size, or is missing.")
+            made = self._torch.UntypedStorage(size)
+            if size:
+                memory = memoryview((ctypes.c_char * size).from_address(made.data_ptr()))
+                self._file.seek(start)
+                if self._file.readinto(memory.cast("B")) != size:  # type: ignore[attr-defined]
+                    raise malformed("The file is cut short.")
+            if held.dtype == "bool" and size:
+                raw = self._torch.empty(0, dtype=self._torch.uint8).set_(made, 0, (size,), (1,))
+                if int(raw.max()) > 1:
+                    raise malformed("The file holds a truth value that is neither true nor false.")
+            self._filled[held.key] = made
+        return self._filled[held.key]
+
+    # Tensors. With PyTorch they are made, and without it they are told.
+
+    def _sized(self, dtype: str, held: Any, offset: Any, size: Any, stride: Any) -> None:
+        """Refuse a tensor that is not within its storage, or too large once it is copied."""
+        if type(held) is not _Storage:
+            raise malformed("A tensor has no storage.")
+        if not (_is_size(offset) and _are_sizes(size, stride)):
+            raise malformed("A tensor has a size, a stride or an offset that no tensor has.")
+        self._count_tensor(size)
+        last = sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
+        end = offset + (0 if 0 in size else last)
+        if end * SIZES[dtype] > held.nbytes:
+            raise malformed(
+                f"A tensor of the shape {quoted(tuple(size))} reaches beyond its storage of "
+                f"{held.nbytes} bytes."
+            )
+        # Bound what copies of all tensors take: a stride of 0 makes many elements of one.
+        view = (held.key, dtype, offset, size, stride)
+        if view not in self._views:
+            self._views.add(view)
+            self._copied += math.prod(size) * SIZES[dtype]
+        kept = sum(each.nbytes for each in self.said.values()) if 0 in stride else self._copied
+        if self._copied > kept + self._sizes.memory_bytes:
+            raise LimitExceeded(
+                f"The tensors are made of {kept} bytes and take {self._copied} when they are"
+                f" copied, over the limit of {self._sizes.memory_bytes} more.",
+                "If it is meant to be that large, raise ModelLimits.memory_bytes.",
+            )
+
+    def _count_tensor(self, size: tuple[int, ...]) -> None:
+        self._tensors += 1
+        if self._tensors > self._sizes.tensors:
+            raise over(self._sizes, "tensors")
+        # An empty tensor too: (2**40, 0) has no elements, and sizes that overflow elsewhere.
+        if math.prod(length or 1 for length in size) > self._sizes.elements:
+            subject = f"A tensor of the shape {quoted(tuple(size))}"
+            raise over(self._sizes, "elements", subject=subject)
+
+    def _tensor_v2(
+        self, held: Any, at: Any, size: Any, stride: Any, grad: Any = False, *more: Any
+    ) -> Any:
+        dtype = (held.dtype or "uint8") if type(held) is _Storage else ""
+        return self._tensor(dtype, held, at, size, stride, grad, *more)
+
+    def _tensor_v3(
+        self,
+        held: Any,
+        at: Any,
+        size: Any,
+        stride: Any,
+        grad: Any,
+        hooks: Any,
+        dtype: Any,
+        *more: Any,
+    ) -> Any:
+        if type(held) is not _Storage or held.dtype is not None or dtype not in self._dtypes:
+            raise malformed("A tensor has no storage, or no type.")
+        return self._tensor(self._dtypes[dtype], held, at, size, stride, grad, hooks, *more)
+
+    def _tensor(
+        self,
+        dtype: str,
+        held: Any,
+        at: Any,
+        size: Any,
+        stride: Any,
+        grad: Any,
+        hooks: Any = None,
+        remarks: Any = None,
+    ) -> Any:
+        if not dtype or dtype.startswith("q"):
+            raise malformed("A tensor has no storage, or is quantized and does not say how.")
+        self._sized(dtype, held, at, size, stride)
+        _check_extras(dtype, grad, hooks)
+        # A lazy conjugate or a lazy minus, which PyTorch notes beside the elements.
+        bits = {"conj": dtype.startswith("complex"), "neg": True}
+        if remarks is not None and (
+            type(remarks) is not dict
+            or any(not bits.get(name) or type(bit) is not bool for name, bit in remarks.items())
+        ):
+            raise malformed("A tensor has metadata that PyTorch does not write.")
+        if self._torch is None:
+            return TensorSpec(dtype, tuple(size))
+        tensor = self._torch.empty(0, dtype=getattr(self._torch, dtype))
+        tensor.set_(self._bytes(held), at, size, stride)
+        if remarks:
+            self._torch._utils.set_tensor_metadata(tensor, remarks)  # noqa: SLF001
+        return tensor.requires_grad_() if grad else tensor
+
+    def _parameter(self, data: Any, grad: Any, hooks: Any, state: Any = None) -> Any:
+        if not self._is_tensor(data):
+            raise malformed("A parameter is made of something that is no tensor.")
+        _check_extras(dtype_name(data.dtype), grad, hooks)
+        if self._torch is None:
+            return data
+        return _with_attributes(self._torch.nn.Parameter(data, grad), state)
+
+    def _is_tensor(self, value: Any) -> bool:
+        return isinstance(value, TensorSpec if self._torch is None else self._torch.Tensor)
+
+    def _typed(self, depth: int, make: Any, kind: Any, given: Any, state: Any = None) -> Any:
+        """Build a tensor with attributes. One of a class of its own is a tensor, or refused."""
+        if type(make) is not Name or type(given) is not tuple or type(kind) is not Name:
+            raise malformed("A tensor with attributes is not described as PyTorch does it.")
+        tensor = self._call(Drawn("call", make, given), depth)
+        if not self._is_tensor(tensor):
+            raise malformed("A tensor with attributes is none.")
+        if kind.entry not in _CLASSES:
+            if not self._only:
+                raise _unsafe([kind.key], ())
+            self.left[str(kind)] += 1
+            return tensor
+        attributes = self.value(state, depth + 1)
+        if self._torch is None:
+            return tensor
+        if kind.entry == _CLASSES[-1]:
+            tensor = self._torch.nn.Buffer(tensor)
+        return _with_attributes(tensor, attributes)
+
+    def _sparse(self, layout: Any, data: Any) -> Any:
+        coalesced: Any = False
+        if type(data) is tuple and str(layout) == "torch.sparse_coo":
+            *parts, size = data[:3]
+            coalesced = data[3] if len(data) == 4 else False
+        else:
+            *parts, size = data
+        if not (all(map(self._is_tensor, parts)) and _are_sizes(tuple(size), tuple(size))):
+            raise malformed("A sparse tensor is not described as PyTorch does it.")
+        self._count_tensor(tuple(size))
+        if self._torch is None:
+            return TensorSpec(parts[-1].dtype, tuple(size))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that some layouts are new
+            if len(parts) == 2:
+                made = self._torch.sparse_coo_tensor(*parts, size, check_invariants=True)
+                return made.coalesce() if coalesced else made
+            return self._torch.sparse_compressed_tensor(
+                *parts, size, layout=layout, check_invariants=True
+            )
+
+    def _quantized(
+        self, held: Any, at: Any, size: Any, stride: Any, how: Any, grad: Any, hooks: Any, *_: Any
+    ) -> Any:
+        dtype = (held.dtype or "") if type(held) is _Storage else ""
+        if not dtype.startswith("q") or type(how) is not tuple or len(how) not in (3, 4):
+            raise malformed("A quantized tensor is not described as PyTorch does it.")
+        self._sized(dtype, held, at, size, stride)
+        _check_extras(dtype, grad, hooks)
+        if math.prod(size) * SIZES[dtype] > held.nbytes:
+            raise malformed("A quantized tensor takes more than its storage.")
+        if self._torch is None:
+            return TensorSpec(dtype, tuple(size))
+        kind = {"dtype": getattr(self._torch, dtype)}
+        if len(how) == 3:
+            scale, zero = float(how[1]), int(how[2])
+            kind |= {"scale": scale, "zero_point": zero}
+            made = self._torch._empty_affine_quantized(size, **kind)  # noqa: SLF001
+        else:
+            _, scales, zeros, axis = how
+            kind |= {"scales": scales, "zero_points": zeros, "axis": axis}
+            made = self._torch._empty_per_channel_affine_quantized(size, **kind)  # noqa: SLF001
+        return made.set_(self._bytes(held), at, size, stride)
+
+    def _meta(self, dtype: Any, size: Any, stride: Any, grad: Any) -> Any:
+        if dtype not in self._dtypes or not _are_sizes(size, stride):
+            raise malformed("A tensor without data is not described as PyTorch does it.")
+        self._count_tensor(size)
+        _check_extras(self._dtypes[dtype], grad, {})
+        if self._torch is None:
+            return TensorSpec(self._dtypes[dtype], tuple(size))
+        return self._torch.empty_strided(
+            size, stride, dtype=dtype, device="meta", requires_grad=grad
+        )
+
+    # Other values of PyTorch and of NumPy.
+
+    def _size(self, values: Any = ()) -> Any:
+        if type(values) is not tuple or any(type(value) is not int for value in values):
+            raise ValueError
+        return values if self._torch is None else self._torch.Size(values)
+
+    def _device(self, kind: Any, *index: Any) -> Any:
+        name = f"{kind}:{index[0]}" if index else kind
+        if name != "meta" and (len(index) > 1 or not _is_device(name)):
+            raise ValueError
+        return Word(name) if self._torch is None else self._torch.device(name)
+
+    def _layout(self, name: Any) -> Any:
+        if name not in _LAYOUTS:
+            raise ValueError
+        return Word(name) if self._torch is None else getattr(self._torch, name[6:])
+
+    def _numpy(self) -> Any:
+        return None if self._torch is None else package("numpy")
+
+    def _dtype(self, code: Any, *_: Any) -> Any:
+        return _Numbers(self._numpy(), code)
+
+    def _array(self, *_: Any) -> Any:
+        return _Array(self._numpy())
+
+    def _scalar(self, dtype: Any, raw: Any) -> Any:
+        numpy = self._numpy()
+        if type(raw) is not bytes or (dtype is not None and dtype.itemsize != len(raw)):
+            raise ValueError
+        return None if numpy is None else numpy.frombuffer(raw, dtype, 1)[0]
+
+
+_SCHEMES: Final = ("per_tensor_affine", "per_channel_affine", "per_tensor_symmetric")
+_LAYOUTS: Final = tuple(
+    f"torch.{name}"
+    for name in ("strided", *(f"sparse_{x}" for x in ("coo", "csr", "csc", "bsr", "bsc")))
+)
+_CLASSES: Final[tuple[Ref, ...]] = (
+    ("torch", "Tensor"),
+    ("torch.nn.parameter", "Parameter"),
+    ("torch.nn.parameter", "Buffer"),
+)
+
+
+class _Numbers:
+    """A type of NumPy's that does not know its order of bytes yet. None stands for it in a plan."""
+
+    def __init__(self, numpy: Any, code: Any) -> None:
+        if type(code) is not str or not _NUMBERS.fullmatch(code):
+            raise ValueError
+        self._numpy, self._code = numpy, code
+
+    def __build__(self, state: Any) -> Any:
+        order = state[1] if type(state) is tuple and len(state) >= 8 else ""
+        if order not in ("<", ">", "|", "=") or state[2:5] != (None,) * 3:
+            raise ValueError
+        found = None if self._numpy is None else self._numpy.dtype(self._code)
+        return found if found is None or order == "|" else found.newbyteorder(order)
+
+
+class _Array:
+    """An array of NumPy's that has no numbers yet. None stands for it in a plan."""
+
+    def __init__(self, numpy: Any) -> None:
+        self._numpy = numpy
+
+    def __build__(self, state: Any) -> Any:
+        _, shape, dtype, is_fortran, raw = state
+        if type(raw) is not bytes or not _are_sizes(shape, shape):
+            raise ValueError
+        if self._numpy is None:
+            return None
+        flat = self._numpy.frombuffer(raw, dtype)
+        return flat.reshape(shape, order="F" if is_fortran else "C").copy(order="K")
+
+
+class _Ordered(OrderedDict[Any, Any]):
+    """An OrderedDict that has no items yet."""
+
+    def __build__(self, state: object) -> Any:
+        """Take the attributes that a module's state_dict has."""
+        made: Any = OrderedDict(self)
+        if state is not None:
+            if type(state) is not dict or list(state) != ["_metadata"]:
+                raise malformed("An OrderedDict has attributes that a state_dict does not have.")
+            made._metadata = state["_metadata"]  # noqa: SLF001
+        return made
+
+
+class _Attributes:
+    """An object of attributes that has none yet."""
+
+    def __init__(self, cls: type) -> None:
+        self._cls = cls
+
+    def __build__(self, state: Any) -> Any:
+        return _with_attributes(self._cls(), state)
+
+
+def _with_attributes(value: Any, state: Any) -> Any:
+    """Give an object attributes of its own. None of them covers one of its class."""
+    if type(state) is tuple and len(state) == 2 and not state[1]:
+        state = state[0]
+    for name, item in (state or {}).items():
+        if not (type(name) is str and _ATTRIBUTE.fullmatch(name)) or hasattr(type(value), name):
+            raise ValueError
+        vars(value)[name] = item
+    return value
+
+
+# The machine refuses what raises here, and says which name it was.
+
+
+def _counter(counts: Any) -> Any:
+    if type(counts) is not dict or any(type(count) is not int for count in counts.values()):
+        raise ValueError
+    return Counter(counts)
+
+
+_FACTORIES: Final = {cls.__name__: cls for cls in (bool, dict, float, int, list, set, str, tuple)}
+
+
+def _default(factory: Any = None) -> Any:
+    if factory is None:
+        return defaultdict(None)
+    module, name = factory.key
+    if module not in _BUILTINS:
+        raise ValueError
+    return defaultdict(_FACTORIES[name])
+
+
+def _deque(items: Any = (), most: Any = None) -> Any:
+    if items or (most is not None and not _is_size(most)):
+        raise ValueError
+    return deque(maxlen=most)
+
+
+def _range(*numbers: Any) -> Any:
+    if any(type(number) is not int for number in numbers):
+        raise ValueError
+    return range(*numbers)
+
+
+def _slice(*numbers: Any) -> Any:
+    if any(type(number) not in (int, type(None)) for number in numbers):
+        raise ValueError
+    return slice(*numbers)
+
+
+def _bytearray(data: Any = b"", encoding: Any = None) -> Any:
+    # Never of a number: PyTorch would reserve that many bytes.
+    if type(data) is str and encoding == "latin-1":
+        return bytearray(data, "latin-1")
+    if type(data) is not bytes or encoding is not None:
+        raise ValueError
+    return bytearray(data)
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value <= _LARGEST
+
+
+def _are_sizes(size: Any, stride: Any) -> bool:
+    both = isinstance(size, tuple) and isinstance(stride, tuple)
+    return both and len(size) == len(stride) <= _DIMENSIONS and all(map(_is_size, (*size, *stride)))
+
+
+def _is_device(value: object) -> bool:
+    return type(value) is str and _DEVICE.fullmatch(value) is not None
+
+
+def _check_extras(dtype: str, grad: object, hooks: object) -> None:
+    """Refuse what a tensor that was saved does not have: hooks, or gradients of integers."""
+    if type(grad) is not bool or not (hooks is None or (isinstance(hooks, dict) and not hooks)):
+        raise malformed("A tensor has hooks, or does not say whether it has gradients.")
+    if grad and not dtype.startswith(("float", "bfloat", "complex")):
+        raise malformed("A tensor of integers asks for gradients.")
+
+
+_KNOWN: Final = frozenset(
+    _Reader(io.BytesIO(), _Contents(b""), DEFAULT_MODEL_LIMITS, None, only_tensors=False).functions
+)
