@@ -20,7 +20,7 @@ from safepoint.models.loading import open_model
 from safepoint.models.machine import run
 from safepoint.models.opcodes import Scan, Window, scan
 from safepoint.models.plain import PLAIN
-from safepoint.models.plan import read_plan
+from safepoint.models.reader import read_plan
 from tests.unit.archive_helpers import NONE, archive, legacy, proto, storage, tensor
 
 OLD = storage("0", 4, ("torch", "FloatStorage"), "cpu", NONE)

@@ -6,7 +6,6 @@ import io
 import json
 import pickle
 import struct
-import tarfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -215,15 +214,6 @@ def zip_of(name: str, data: bytes, method: int = zipfile.ZIP_STORED) -> bytes:
     return file.getvalue()
 
 
-def tar_of(data: bytes) -> bytes:
-    file = io.BytesIO()
-    with tarfile.open(fileobj=file, mode="w") as tar:
-        member = tarfile.TarInfo("state.pkl")
-        member.size = len(data)
-        tar.addfile(member, io.BytesIO(data))
-    return file.getvalue()
-
-
 def array(dtype: str, data: bytes) -> bytes:
     header = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': (1,), }}\n".encode()
     return b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header + data
@@ -243,25 +233,8 @@ def texts_and_stop() -> bytes:
     return struct.pack("<Q", length) + header + b"x" * (length - len(header) - 3) + b'"}}'
 
 
-def huge_tar(size: int) -> bytes:
-    header = bytearray(tar_of(b"")[:512])
-    header[124:136] = b"\x80" + size.to_bytes(11, "big")
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    return bytes(header) + bytes(512)
-
-
 def framed(inside: bytes) -> bytes:
     return b"N\x95" + struct.pack("<Q", len(inside)) + inside
-
-
-def tar_like() -> bytes:
-    """PyTorch looks for a tar archive first, and one checksum is all that a tar needs."""
-    plain = legacy(NONE, (), b"", machine=text("0" * 1000))
-    header = bytearray(plain[:512])
-    header[148:156] = b" " * 8
-    header[148:156] = b"%06o\0 " % sum(header)
-    return bytes(header) + plain[512:]
 
 
 def cases(section: str) -> list[Any]:

@@ -69,7 +69,9 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     if verdict is Verdict.RUNS_CODE:
         yield finding("SP24.runs-code", file, what=what)
         return  # a seal would vouch for it
-    if verdict is Verdict.REFUSED:
+    if verdict is Verdict.NEEDS_CODE:
+        yield finding("SP24.needs-code", file, what=what)
+    elif verdict is Verdict.REFUSED:
         yield finding("SP25.damaged", file, what=what)
     elif kind is not Format.UNCLEAR and _lies(suffix, kind):
         yield finding("SP25.lies", file, kind=kind.sentence)

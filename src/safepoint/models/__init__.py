@@ -12,7 +12,7 @@ from safepoint.models.limits import (
     ModelLimits,
     PickleLimits,
 )
-from safepoint.models.loading import UnrestrictedLoad, load_checkpoint
+from safepoint.models.loading import UnrestrictedLoad, load_checkpoint, load_tensors
 from safepoint.models.look import (
     Format,
     Inspected,
@@ -21,6 +21,7 @@ from safepoint.models.look import (
     inspect,
 )
 from safepoint.models.plain import read_pickle
+from safepoint.models.reader import Tensors
 from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model
 from safepoint.models.tensors import Schema, TensorSpec
 
@@ -35,11 +36,13 @@ __all__ = [
     "PickleLimits",
     "Schema",
     "TensorSpec",
+    "Tensors",
     "UnrestrictedLoad",
     "Verdict",
     "convert",
     "inspect",
     "load_checkpoint",
+    "load_tensors",
     "read_pickle",
     "save_checkpoint",
     "seal_model",

@@ -107,7 +107,7 @@ def _scanned(path: str, decompile: bool) -> int:
     for each in found.pickles if decompile else ():
         severity, code = fickled.decompile(each.data)
         print(f"# {each.where or shell(path)}: {severity}\n{code}")
-    return int(not found.plain or not found.size)
+    return int(not found.plain)
 
 
 def _convert(options: argparse.Namespace) -> int:

@@ -5,6 +5,7 @@ What it says is a hint, for a person who looks. It never makes a pickle safe to 
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -59,7 +60,7 @@ def decompile(data: bytes) -> tuple[str, str]:
         LimitExceeded: it takes too long, or becomes too long.
         MissingPackage: fickling is not installed.
     """
-    found = scan(data)
+    found = scan(io.BytesIO(data))
     if found.broken is not None or found.end != len(data):
         raise DecodeError("The pickle is damaged, or has bytes behind its end.", _HOSTILE)
     command = [sys.executable, "-I", "-c", _ASK]  # the text above, and nothing of the pickle's

@@ -1,9 +1,9 @@
 """load_checkpoint: a model from a file, without code from the file.
 
 The order of work: open the file and say what it is by its content, verify its seal if there are
-keys, plan what it would build, compare that with the schema, and only then call `torch.load`. Each
-of the two ways, restricted and not, has its own call with its own literal, so that a person and a
-linter see at once what happens. Neither ever falls back to the other.
+keys, compare what it would build with the schema, and only then read it, as data. `torch.load` is
+called for `safe=False` alone, with its own literal, so that a person and a linter see at once what
+happens. Neither way ever falls back to the other.
 """
 
 from __future__ import annotations
@@ -48,10 +48,19 @@ _SCAN: Final = "See what it wants: safepoint scan {name}"
 _INSTEAD: Final = {
     Format.EMPTY: "Copy it again: the save or the copy did not finish.",
     Format.TORCH_SCRIPT: "It is a program. Ask for the weights: a state_dict, as safetensors.",
+    Format.TORCH_EXPORT: "It is a program. Ask for the weights: a state_dict, as safetensors.",
     Format.PICKLE: _SCAN,
     Format.PICKLES: _SCAN,
     Format.SEALED: "Name the model; its seal stands beside it.",
-    Format.UNKNOWN: "It may be damaged or cut short: copy it again, and check that it is a model.",
+    Format.GGUF: "It holds tensors and texts, and no pickle. Load it with llama.cpp or gguf.",
+    Format.HDF5: "Load it with h5py, which runs nothing. keras may run a Lambda layer in it.",
+    Format.KERAS: "Load it with keras and safe_mode=True, which refuses code in it.",
+    Format.ONNX: "It is a graph, and no pickle. Load it with onnxruntime.",
+    Format.TFLITE: "It is a graph, and no pickle. Load it with its own interpreter.",
+    Format.SKOPS: "Load it with skops.io.load, which asks you which types you trust.",
+    Format.NPY: "Load it with numpy.load(path, allow_pickle=False).",
+    Format.NPZ: "Load it with numpy.load(path, allow_pickle=False).",
+    Format.UNKNOWN: "Ask whoever made it what it is, or copy it again: it may be cut short.",
 }
 _LFS: Final = b"version https://git-lfs.github.com/spec/v1"
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
@@ -84,9 +93,8 @@ def load_checkpoint(
     #> torch.Size([2, 3])
     ```
 
-    With `safe=True` no code of the file runs. What it would build is read first, without building
-    it, and held against the limits and the schema; then `torch.load` gets it with
-    `weights_only=True`. Where that cannot keep its promise, this raises. It never falls back.
+    With `safe=True` no code of the file runs: it is read as data, within the limits. Where PyTorch
+    itself could not keep the promise of `weights_only`, this raises. It never falls back.
 
     Args:
         path: the file. What it is, its content decides, and never its name.
@@ -132,6 +140,42 @@ def load_checkpoint(
             # Not by the names in the file: a tensor in two places is there once.
             schema.check(named_tensors(state, package().Tensor))
         return state
+
+
+def load_tensors(
+    path: str | os.PathLike[str], *, limits: ModelLimits = DEFAULT_MODEL_LIMITS
+) -> Tensors:
+    """Load the tensors of a file that holds more than data, and say what was left behind.
+
+    For a file that you were given: a whole module, or a training state with classes in it. None
+    of its code runs; each tensor has the way to it as its name, and `left` of the result names
+    what is missing.
+
+    ```python
+    import torch
+
+    from safepoint.models import load_tensors
+
+    torch.save({"epoch": 3, "model": torch.nn.Linear(2, 2)}, "whole.pt")
+    found = load_tensors("whole.pt")
+    print(sorted(found), found.left)
+    #> ['model/bias', 'model/weight'] {'torch.nn.modules.linear.Linear': 1}
+    ```
+
+    Args:
+        path: the file.
+        limits: what is too large.
+
+    Raises:
+        CheckpointError: as `load_checkpoint`, but for names that are not data.
+    """
+    with open_vouched(path, True, None, None, limits) as (model, _):
+        torch = package()
+        if model.kind is Format.SAFETENSORS:
+            return Tensors(open_tensors(model.file, limits), {})
+        check_runtime(torch)
+        found, left = read_model(model.file, model.members, limits, torch, only_tensors=True)
+        return Tensors(named_tensors(found, torch.Tensor), left)
 
 
 @dataclass(frozen=True, slots=True)

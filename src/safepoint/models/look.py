@@ -371,7 +371,7 @@ class Inspection(NamedTuple):
             return Verdict.NOT_A_MODEL
         if self.unseen:
             return Verdict.NOT_LOOKED_INTO
-        if self.kind is Format.TORCH_ZIP:
+        if self.kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
             return Verdict.TORCH
         if self.kind is Format.SAFETENSORS:
             return Verdict.SAFETENSORS
@@ -539,13 +539,13 @@ class _Inspector:
             return
         before = len(self._pickles)
         if _is_packed(data, head):
-            self._unseen.append(f"{name} holds other files, and is not looked into.")
+            self._unseen.append(f"{name} is packed data, which is not looked into.")
             self._pickled(name, data, asks(data, self._limits), sure=False)
             return
         self._piece(name, data, pickled=name.endswith((".pkl", ".pickle")))
-        if self._kind is Format.ZIP and len(self._pickles) == before:
-            if not (is_harmless(head) or head.startswith(_ARRAY)):
-                self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
+        seen = is_harmless(head) or head.startswith(_ARRAY) or len(self._pickles) > before
+        if self._kind is Format.ZIP and not seen:
+            self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
 
     def _piece(self, where: str, data: IO[bytes], *, pickled: bool) -> None:
         """Look at a file, or at a member of an archive.

@@ -232,12 +232,13 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
     """
     stream = io.BytesIO(data)
     stream.seek(start)
+    instructions: Any = pickletools.genops(stream)
     kept: list[bytes] = []
     count = made = puts = 0
     copied = last = frame = start
     problem: DecodeError | None = None
     try:
-        for op, argument, at in pickletools.genops(stream):
+        for op, argument, at in instructions:
             name = op.name
             count += 1
             if name not in _ALLOWED:
@@ -470,7 +471,7 @@ class Builder:
         if part.form == "dict":
             return self._fill({}, part.pairs, depth)
         if part.form in ("set", "frozenset"):
-            found = self._distinct(self._keys(part.parts, depth))
+            found = self._distinct(self.keys(part.parts, depth))
             return found if part.form == "set" else frozenset(found)
         if part.form == "id":
             return self.persistent(part)
@@ -535,18 +536,18 @@ class Builder:
             if any(type(item) not in (list, tuple) or len(item) != 2 for item in items):
                 raise _odd(f"gives {target} something else than pairs")
             return self._fill({}, [part for item in items for part in item], depth)
-        found = self._distinct(self._keys(items, depth))
+        found = self._distinct(self.keys(items, depth))
         return found if form == "set" else frozenset(found)
 
     def _fill(self, value: dict[Any, Any], pairs: list[Any], depth: int) -> dict[Any, Any]:
         if len(pairs) % 2:
             raise _odd("has a key without a value")
-        keys = self._keys(pairs[::2], depth)
+        keys = self.keys(pairs[::2], depth)
         self._distinct(keys)
         value.update(zip(keys, self.values(pairs[1::2], depth + 1), strict=True))
         return value
 
-    def _keys(self, parts: list[Any], depth: int) -> list[Any]:
+    def keys(self, parts: list[Any], depth: int) -> list[Any]:
         """Return what is about to be hashed: a hash walks through all of a tuple."""
         keys = []
         for part in parts:

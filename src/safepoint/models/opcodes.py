@@ -92,8 +92,8 @@ class Part(io.RawIOBase):
         return True
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place, from the start or from the end."""
-        self._at = offset + (self._size if whence == io.SEEK_END else 0)
+        """Go to a place, from the start, from here or from the end."""
+        self._at = offset + (0, self._at, self._size)[whence]
         return self._at
 
     def readinto(self, buffer: Any) -> int:
@@ -109,7 +109,7 @@ class Part(io.RawIOBase):
 
 def part_of(file: IO[bytes], start: int, size: int) -> IO[bytes]:
     """Return a part of an open file, as a file."""
-    return io.BufferedReader(Part(file, start, size))  # type: ignore[return-value,type-var,arg-type]
+    return io.BufferedReader(Part(file, start, size))
 
 
 class Scan(NamedTuple):
@@ -203,9 +203,8 @@ class _Follower:
     def found(self) -> Scan:
         """Return what is known by now."""
         stopped = self.name == "STOP" and self.sound
-        told = tuple(self._asked), tuple(self._unclear)
-        rest = self._count, self.asks, stopped, self.sound, self._at, self.broken
-        return Scan(*told, *rest)
+        names, unclear, count = tuple(self._asked), tuple(self._unclear), self._count
+        return Scan(names, unclear, count, self.asks, stopped, self.sound, self._at, self.broken)
 
     def step(self) -> None:
         """Follow one instruction."""

@@ -35,7 +35,6 @@ from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
 from safepoint.models.machine import Collect, Functions, Name, Ref, RefusedEntry, run
 from safepoint.models.tensors import FORMATS
 
-
 Types = Iterable[type] | Mapping[str, type]
 
 

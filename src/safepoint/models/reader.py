@@ -172,7 +172,10 @@ def read_plan(
         ModelRefused: as `read_model`.
         LimitExceeded: as `read_model`.
     """
-    return named_tensors(read_model(file, members, limits)[0], TensorSpec)
+    tensors: dict[str, TensorSpec] = named_tensors(read_model(file, members, limits)[0], TensorSpec)
+    if len(tensors) > limits.tensors:
+        raise over(limits, "tensors")
+    return tensors
 
 
 def named_tensors(state: Any, kind: type) -> dict[str, Any]:
@@ -248,6 +251,7 @@ _MEMBERS: Final[Mapping[str, re.Pattern[bytes]]] = {
 _SMALL: Final = 64
 _STORAGE: Final = re.compile(r"data/([0-9]{1,20})")
 _FOLDER: Final = re.compile(r"(?!\.{1,2}\Z)[^/\\]{1,512}")
+_EXTRAS: Final = {1, 0x4246}  # sizes of large members; "FB", with which PyTorch pads
 _FLAGS: Final = DESCRIBED | 0x0800 | 0x0006  # the name is UTF-8; how hard it was to deflate
 
 
@@ -266,7 +270,7 @@ def _archive(file: IO[bytes], members: tuple[Member, ...], limits: ModelLimits) 
         small = b"" if said is None or member.size > _SMALL else content(file, member, _SMALL)
         is_known = storage or name == "data.pkl" or (said and said.fullmatch(small))
         # A reader that takes a member for a folder hands out memory that nobody filled.
-        is_plain = not (member.odd or member.flags & ~_FLAGS)
+        is_plain = not (member.odd or member.flags & ~_FLAGS or member.extras - _EXTRAS)
         named_alike = folder == prefix and _FOLDER.fullmatch(folder) and folder.isprintable()
         if not (is_known and is_plain and named_alike):
             raise malformed(f"The archive has a member that torch.save does not write: {shown}.")
@@ -507,6 +511,13 @@ class _Reader(Builder):
         for parts in (drawn.items, drawn.pairs, (drawn.state,)):
             value.given += self.values(parts, depth + 1)
         return value
+
+    def keys(self, parts: list[Any], depth: int) -> list[Any]:
+        """Return what is about to be hashed. Nothing has a name for a tensor in a key."""
+        keys = super().keys(parts, depth)
+        if any(map(self._is_tensor, keys)):
+            raise malformed("The file holds a tensor in a set or as a key.")
+        return keys
 
     def extended(self, target: Any, value: Any, items: list[Any]) -> None:
         """Append to a deque."""
