@@ -67,7 +67,7 @@ def test_a_pickle_that_runs_code_is_an_error_by_any_name(tmp_path: Path, name: s
     ("name", "data", "found"),
     [
         ("net.bin", lambda: b'{"a": 1}', "SP25.named"),
-        ("net.h5", lambda: b"\x89HDF\r\n\x1a\n" + bytes(90), "SP25.named"),
+        ("net.h5", lambda: b"\x89HDF\r\n\x1a\n" + bytes(90), "SP25.unknown"),
         ("cut.zip", lambda: zipped("a", b"a")[:-9], "SP25.damaged"),
     ],
 )

@@ -352,8 +352,9 @@ class Builder:
             return self.value(drawing, 1), end
         except (RecursionError, MemoryError):
             problem = LimitExceeded(
-                "The pickle needs more memory than this process has.",
-                "Let the process use more, or lower the limits to what it can hold.",
+                "What the pickle holds does not fit into the memory, or is nested too deep.",
+                "Nothing was loaded. Load it where there is more, or in parts.",
+                "memory",
             )
         raise problem
 

@@ -582,7 +582,10 @@ class _Reader(Builder):
             start, size = (self._contents.storages or {}).get(held.key, (0, -1))
             if size != held.nbytes:
                 raise malformed(f"The storage {held.key} has another size, or is missing.")
-            made = self._torch.UntypedStorage(size)
+            try:
+                made = self._torch.UntypedStorage(size)
+            except RuntimeError:  # which is how PyTorch says it
+                raise MemoryError from None
             if size:
                 memory = memoryview((ctypes.c_char * size).from_address(made.data_ptr()))
                 self._file.seek(start)
