@@ -95,12 +95,12 @@ TORCH_FILES: Final[tuple[Saved, ...]] = (
     (
         "an older file",
         _saved(lambda torch: _model(torch).state_dict(), _use_new_zipfile_serialization=False),
-        False,
+        True,
     ),
     (
         "an older training checkpoint",
         _saved(_training, _use_new_zipfile_serialization=False),
-        False,
+        True,
     ),
     ("a whole module", _saved(_model), False),
 )

@@ -137,7 +137,7 @@ EXHAUSTING: Final[tuple[Exhausting, ...]] = (
     ),
     Exhausting("a thirty thousand lists deep", lambda: b"]" * 30_000 + b"a" * 29_999 + b"."),
     Exhausting("a list that holds itself", lambda: b"\x80\x02]q\x00h\x00a."),
-    Exhausting("a thirty thousand marks", lambda: b"(" * 30_000 + b"."),
+    Exhausting("a thirty thousand marks", lambda: b"\x80\x02" + b"(" * 30_000 + b"."),
     Exhausting(
         "a text that doubles",
         lambda: b"\x80\x02X\x10\0\0\0" + b"x" * 16 + doubling(40, b"](GETGETe")[1:] + b".",

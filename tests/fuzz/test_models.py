@@ -95,4 +95,4 @@ def test_a_model_is_planned_or_refused(data: bytes) -> None:
         path.chmod(0o600)
         loaded = load_tensors(path)
         assert loaded.keys() == plan.keys(), "what is planned is what is loaded"
-        assert Schema.of(loaded) == Schema.of(plan)
+        Schema.of(plan).check(loaded)

@@ -588,9 +588,14 @@ def json_with_tags(root: Path) -> None:
     write(root / "state/order-7.json", '{"__type__": "app:Order", "amount": 42}')
 
 
-@case("JSON carries a pickle in base64.", "SP02.unsealed state, SP03.pickle state/order-7.json")
+@case(
+    "JSON carries a pickle in base64.",
+    "SP02.unsealed state, SP03.pickle state/order-7.json, SP10.format state/order-7.json",
+)
 def pickle_in_json(root: Path) -> None:
-    write(root / "state/order-7.json", json.dumps({"note": "x", "blob": based(EVIL)}))
+    write(
+        root / "state/order-7.json", json.dumps({"note": "x", "blob": {"__pickled__": based(EVIL)}})
+    )
 
 
 @case(
@@ -751,7 +756,7 @@ def torch_that_runs(root: Path) -> None:
 
 @case(
     "Files of PyTorch, of today and from before 1.6, without a seal.",
-    "SP24.unsealed models/net.pt, SP24.unsealed models/old.bin, SP25.damaged models/old.bin",
+    "SP24.unsealed models/net.pt, SP24.unsealed models/old.bin, SP25.torch models/old.bin",
     "SP25.torch models/net.pt",
 )
 def torch_files(root: Path) -> None:
@@ -1117,15 +1122,6 @@ def pickle_in_settings(root: Path) -> None:
 
 
 @case(
-    "Settings of OpenClaw with a pickle behind them.",
-    "SP02.unsealed home, SP03.pickle home/openclaw.json, SP25.opaque home/openclaw.json",
-    *CLAW,
-)
-def pickle_behind_settings(root: Path) -> None:
-    write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + EVIL)
-
-
-@case(
     "Settings of OpenClaw with a zip archive behind them.",
     "SP24.unsealed home/openclaw.json, SP25.damaged home/openclaw.json",
 )
@@ -1158,40 +1154,17 @@ def seals_taken_away(root: Path) -> None:
     write(root / "state/order-7/0000000001.checkpoint", '{"amount": 9}')
 
 
-INSIDE: Final = {
-    "behind-a-line": b"\n" + EVIL,
-    "behind-a-length": len(EVIL).to_bytes(4, "little") + EVIL,
-    "behind-json": b'{"a": 1}\n' + EVIL,
-    "in-msgpack": b"\x82\xa4type\xa6pickle\xa4data\xc4" + bytes([len(EVIL)]) + EVIL,
-    "in-a-picture": b"\x89PNG\r\n\x1a\n" + EVIL,
-    "old": b"\ncposix\nsystem\n(S'id'\ntR",
-    "old-instance": b"\n(S'id'\niposix\nsystem\n",
-    "old-object": b"\n(cposix\nsystem\nS'id'\no",
-}
 OPAQUE: Final = {
     "deflated": zlib.compressobj(wbits=-15).flush(zlib.Z_FINISH) + bytes(range(256)),
     "compiled": b"\xcb\r\r\n" + bytes(12) + b"\xe3" + bytes(30),
-    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100),
     "program": b"\x7fELF" + bytes(60),
     "too-long": b"# a\n" * 5_000_000 + b"!!python/object/apply:os.system [id]\n",
 }
 PACKED: Final = {
-    "base64.json": json.dumps({"x": based(gzip.compress(EVIL))}).encode(),
+    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100),
     "database.zip": zipped({"a.db": b"SQLite format 3\0" + bytes(99)}),
     "joblib": b"ZF0x40".ljust(21) + zlib.compress(EVIL),
 }
-
-
-@case(
-    "Pickles that begin behind something else, in files of any name.",
-    "SP02.unsealed state, SP24.runs-code state/based.zip",
-    *(f"SP03.pickle state/{name}" for name in INSIDE),
-    *(f"SP25.opaque state/{name}" for name in INSIDE if "pic" not in name and "old" not in name),
-)
-def pickles_inside(root: Path) -> None:
-    for name, data in INSIDE.items():
-        write(root / "state" / name, data)
-    write(root / "state/based.zip", zipped({"readme.txt": based(EVIL).encode()}))
 
 
 @case(
