@@ -126,7 +126,7 @@ def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
         except LimitExceeded:
             refused.add(name)
             continue
-        assert inspect(path).plain, name
+        assert inspect(path).plain == ("sparse" not in name), name
         if name not in MORE and "storage" not in name:
             theirs = torch.load(path, weights_only=True)
             assert equal(theirs, ours), name

@@ -38,8 +38,8 @@ from safepoint.models.limits import (
 from safepoint.models.machine import Functions, named, run
 from safepoint.models.opcodes import INSTRUCTIONS, Scan, asks, part_of, read_at, scan
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.reader import is_data, read_plan
-from safepoint.models.tensors import PREFIX, read_table
+from safepoint.models.reader import is_data, named_tensors, read_model
+from safepoint.models.tensors import PREFIX, TensorSpec, read_table
 from safepoint.models.zips import (
     DEFLATED,
     ENCRYPTED,
@@ -479,8 +479,10 @@ class _Inspector:
         kind = self._kind
         if kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
             try:
-                self._tensors = read_plan(self._file, self._members)
-                self._model = ""
+                value, unchecked = read_model(self._file, self._members)
+                self._tensors, self._model = named_tensors(value, TensorSpec), ""
+                if unchecked:
+                    self._unseen.append("It holds a sparse tensor, which is checked by a load.")
             except CheckpointError as error:
                 self._model = error.what
         if kind in _ELSEWHERE:

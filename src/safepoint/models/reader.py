@@ -728,6 +728,7 @@ class _Reader(Builder):
             raise malformed("A sparse tensor is not described as PyTorch does it.")
         self._count_tensor(tuple(size))
         if self._torch is None:
+            self.left["a sparse tensor, whose indices only PyTorch checks"] += 1
             return TensorSpec(parts[-1].dtype, tuple(size))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that some layouts are new
