@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
@@ -183,8 +183,7 @@ class Event:
 
     def __post_init__(self) -> None:
         choices = self.what in WHATS and self.outcome in OUTCOMES
-        kinds = type(self.actor) is Actor and type(self.detail) is str
-        if not choices or not kinds or not (self.digest is None or is_digest(self.digest)):
+        if not choices or not (self.digest is None or is_digest(self.digest)):
             raise ConfigurationError(
                 f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor."
             )
@@ -287,9 +286,7 @@ class Journal:
         view, anchored = self._view, copy(self)
         if view.anchor is None:
             check_apart(view.storage, view.keys, anchor)
-            given = view.storage, view.store, view.keys, anchor, LIMITS
-            name = journal_of(store)
-            anchored._view = View(*given, "journal", view.tenant, name)  # noqa: SLF001  of our own kind
+            anchored._view = replace(view, anchor=anchor, anchored_as=journal_of(store))  # noqa: SLF001  of our own kind
         return anchored
 
     def __repr__(self) -> str:

@@ -17,7 +17,7 @@ from safepoint.core.errors import (
     NotFound,
     NotOwner,
 )
-from safepoint.core.names import check_name, check_sequence, check_tenant, stamp
+from safepoint.core.names import check_name, check_place, check_sequence, check_tenant, stamp
 
 MAX_SECONDS: Final = 86_400
 _LEAST = 0.001
@@ -440,16 +440,6 @@ def no_record(thread: str, sequence: int, first: int) -> NotFound:
             f"Ask for {first} or a later one, or look for {sequence} in a backup.",
         )
     return NotFound(f"Thread '{thread}' has no checkpoint {sequence}.")
-
-
-def check_place(thread: object, sequence: object) -> None:
-    """Check the place of a record.
-
-    Raises:
-        InvalidId: the thread or the sequence is outside the grammar.
-    """
-    check_name("thread", thread)
-    check_sequence(sequence)
 
 
 class InMemoryCheckpointStorage(Leasing, Tenants):

@@ -29,14 +29,20 @@ from safepoint.core.errors import (
     Unsafe,
     shell,
 )
-from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, stamp
+from safepoint.core.names import (
+    DEFAULT_LIMITS,
+    MAX_SEQUENCE,
+    Limits,
+    check_name,
+    check_place,
+    stamp,
+)
 from safepoint.core.storage import (
     Lease,
     Leasing,
     Ownership,
     Tenants,
     ahead,
-    check_place,
     is_thread,
     no_record,
     span,

@@ -10,8 +10,8 @@ from typing import Any, Final, Unpack
 import psycopg
 
 from safepoint.core.errors import Unavailable
-from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name
-from safepoint.core.storage import Lease, check_place, check_span, no_record, span, taken
+from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_place
+from safepoint.core.storage import Lease, check_span, no_record, span, taken
 from safepoint.stores.checks import record_of, sequence_of, sized
 from safepoint.stores.postgres.connection import Cells, Connection, Options, Session, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
