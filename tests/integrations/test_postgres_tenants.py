@@ -90,10 +90,10 @@ CALLS: Final[dict[str, dict[str, str]]] = {
         "select safepoint_anchor.rewind('{t}', 'answers', '{chain}', 1, '{digest}')": "42501",
     },
     "journal": {
-        "insert into safepoint_journal.records (tenant, scope, thread, sequence, record)"
-        " values ('{t}', 'j', '{n}', 1, 'x')": "42501",
-        "insert into safepoint_journal.records (tenant, scope, thread, sequence, record)"
-        " values ('{t}', 'j', 'order-7', 2, 'x')": "SP004",
+        "insert into safepoint_journal.records (tenant, thread, sequence, record)"
+        " values ('{t}', '{n}', 1, 'x')": "42501",
+        "insert into safepoint_journal.records (tenant, thread, sequence, record)"
+        " values ('{t}', 'order-7', 2, 'x')": "SP004",
     },
     "approver": {
         "insert into safepoint_answers.records (tenant, thread, sequence, record)"

@@ -51,7 +51,7 @@ from safepoint.core.names import (
     with_tenant,
 )
 from safepoint.core.record import Opened, Place, seal
-from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
+from safepoint.core.storage import CheckpointStorage, Closing, InMemoryCheckpointStorage
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -234,7 +234,7 @@ LIMITS: Final = Limits(state_bytes=32 * 1024)
 _FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
 
 
-class Journal:
+class Journal(Closing):
     """Records who did what, when, before it counts as done, in any storage.
 
     An entry is durable when `record` returns. If it cannot be written, `record` raises: then do not
@@ -296,6 +296,11 @@ class Journal:
     def path(self) -> Path | None:
         """Where the entries are in the file system, if they are."""
         return getattr(self._view.storage, "path", None)
+
+    def close(self) -> None:
+        """Close its storage, if that can be closed."""
+        if isinstance(self._view.storage, Closing):
+            self._view.storage.close()
 
     def record(self, event: Event) -> Entry:
         """Write an event durably, to the chain of its thread and the scope of its tenant.

@@ -15,7 +15,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Final, Self, TypeVar
+from typing import Final, TypeVar
 
 from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
@@ -36,8 +36,8 @@ from safepoint.core.names import (
     journal_of,
 )
 from safepoint.core.storage import (
+    Lease,
     Leasing,
-    Ownership,
     Tenants,
     ahead,
     is_thread,
@@ -146,7 +146,6 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     Args:
         path: the file. There is no default: where state is stored is your decision.
         limits: how large a record may be.
-        wait_seconds: how long to wait for other writers.
         read_only: read an existing database; create and change nothing. If its last writer closes
             it in the meantime, the log stays, as after a crash.
 
@@ -162,13 +161,10 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         path: str | os.PathLike[str],
         *,
         limits: Limits = DEFAULT_LIMITS,
-        wait_seconds: float = 30.0,
         read_only: bool = False,
     ) -> None:
         self._limit = min(limits.record_bytes, _LARGEST)
-        super().__init__(
-            path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
-        )
+        super().__init__(path, SCHEMA, longest=self._limit, read_only=read_only)
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -178,8 +174,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         data = sized(record, self._limit)
 
         def keep(sql: sqlite3.Connection) -> None:
-            head, first, ownership = self._thread(sql, thread)
-            ownership.check_fence(fence)
+            head, first, lease = self._thread(sql, thread)
+            lease.check_fence(fence)
             if sequence < first:
                 raise taken(thread, sequence, first)
             if sequence <= head:
@@ -361,7 +357,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     def _checked(self, thread: str, sequence: int, record: object) -> bytes:
         return sized(record_of(thread, sequence, 0, record, self._limit), self._limit)
 
-    def _thread(self, sql: sqlite3.Connection, thread: str) -> tuple[int, int, Ownership]:
+    def _thread(self, sql: sqlite3.Connection, thread: str) -> tuple[int, int, Lease]:
         """Return where a thread ends, where it begins, and who owns it.
 
         Raises:
@@ -371,14 +367,14 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         head, first, lease = sql.execute(_THREAD, (self._tenant, thread)).fetchone()
         if not type(head) is type(first) is int:
             raise malformed_base(self._file)
-        owned = Ownership(thread) if lease is None else read_lease(self._file, thread, lease)
-        return head, first, owned
+        last = Lease(thread) if lease is None else read_lease(self._file, thread, lease)
+        return head, first, last
 
-    def _ownership(self, thread: str) -> Ownership:
+    def _last_lease(self, thread: str) -> Lease:
         return self._run(lambda sql: self._thread(sql, thread))[2]
 
-    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        def keep(sql: sqlite3.Connection) -> Ownership:
+    def _change_lease(self, thread: str, step: Callable[[Lease], Lease]) -> Lease:
+        def keep(sql: sqlite3.Connection) -> Lease:
             after = step(self._thread(sql, thread)[2])
             sql.execute(_OWN, (self._tenant, thread, write_lease(after)))
             return after
@@ -620,15 +616,5 @@ class SQLiteJournal(Journal):
                 f"{shell(str(path))} is no journal.",
                 "Put it back from a copy, or pass create=True once to begin a new one.",
             )
-        self._entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
-        super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._entries.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
+        super().__init__(entries, keys=keys, name=name, anchor=anchor)
