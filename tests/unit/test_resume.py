@@ -280,7 +280,7 @@ def test_who_goes_back_from_a_denial_is_told_of_it(desk: Desk) -> None:
 
 def test_who_goes_back_from_a_wait_that_ended_is_told_of_it(desk: Desk) -> None:
     desk.within = timedelta(hours=1)
-    late = desk.paused().at.created + timedelta(hours=2)  # type: ignore[union-attr]
+    late = desk.paused().at.created + timedelta(hours=2)
     assert desk.workflow().resume(desk.ledger(), "order-7", now=late).expired
     assert desk.question(2).details[-1] == "Nobody approved it in time, at #3."
 

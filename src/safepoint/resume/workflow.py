@@ -662,9 +662,9 @@ Step = Callable[..., Mapping[str, Any] | Ask | None]
 class Workflow:
     """A name and a list of steps. A step takes the state, and changes it or returns what changes.
 
-    A step is a plain function. It gets a copy of the state, which is kept if the step succeeds. It may run again, after a crash or by another worker at the same
-    time: what it does outside of the state must bear that. A step with a second argument gets a
-    `Call`, which has a key for that.
+    A step is a plain function. It gets a copy of the state, which is kept if the step succeeds. It
+    may run again, after a crash or by another worker at the same time: what it does outside of the
+    state must bear that. A step with a second argument gets a `Call`, which has a key for that.
 
     ```python
     from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey, Workflow
