@@ -193,7 +193,7 @@ def fill(place: Database, tenant: str, who: str) -> None:
     rewound = of(PostgresAnchor, "anchor_operator")
     rewound.rewind("s", "order-8", Head(1, DIGEST))
     rewound.rewind("s", "order-8", None)
-    of(lambda dsn: Records(dsn, "journal", "j", connections=1, wait_seconds=10), "journal").append(
+    of(lambda dsn: Records(dsn, "journal", connections=1, wait_seconds=10), "journal").append(
         "order-7", 1, b"x"
     )
     of(PostgresAnswers, "approver").append(CHAIN, 1, f"of {who}".encode())

@@ -206,7 +206,7 @@ def filled(database: Database) -> Database:
         storage.append("held", 1, b"x", fence=lease.token)
     with PostgresAnchor(database.anchor) as anchor:
         anchor.advance("s", "t", head(5))
-    with Records(database.journal, "journal", "j", connections=1, wait_seconds=5) as entries:
+    with Records(database.journal, "journal", connections=1, wait_seconds=5) as entries:
         entries.append("c", 1, b"x")
     with PostgresAnswers(database.approver) as answers:
         answers.append("c", 1, b"x")
