@@ -12,7 +12,7 @@ from publish import machine, verified
 from publish.lean import lean_assets, lean_page
 from publish.marks import marked
 from publish.policy import STYLES, with_policy
-from publish.project import Page, Project, repository
+from publish.project import ROOT, Page, Project, repository
 from publish.search import search_later
 
 _ALIGNED: Final = re.compile(r' style="text-align: (?P<side>left|center|right);"')
@@ -60,7 +60,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
 
 def _lead_on(site: Path, project: Project) -> None:
     """Write a page at each address that moved, which leads on to where its text is now."""
-    page = (project.root / "overrides/moved.html").read_text(encoding="utf-8")
+    page = (ROOT / "overrides/moved.html").read_text(encoding="utf-8")
     for old, new in project.settings.get("extra", {}).get("moved", {}).items():
         up = "../" * old.count("/")
         html = page.replace("TARGET", up + new).replace("ROOT", up)
