@@ -217,12 +217,12 @@ def _verify(options: argparse.Namespace) -> int:
         for status, what in enumerate(("does not verify", "could not be looked at"), 1):
             if wrong[status]:
                 print(f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do"))
-        for name, found in () if options.thread else beside(_store(options), stack):
-            if isinstance(found, CheckpointError):
-                wrong[status_of(found)] += 1
-                print(f"{name}: {type(found).__name__}: {found}")
-            elif name == "Journal" or found:
-                print(f"{name}: {counted(found, 'entry').replace('ys', 'ies')}.")
+        for name, outcome in () if options.thread else beside(_store(options), stack):
+            if isinstance(outcome, CheckpointError):
+                wrong[status_of(outcome)] += 1
+                print(f"{name}: {type(outcome).__name__}: {outcome}")
+            elif name == "Journal" or outcome:
+                print(f"{name}: {counted(outcome, 'entry').replace('ys', 'ies')}.")
         return 1 if wrong[1] else 2 * bool(wrong[2])
 
 
