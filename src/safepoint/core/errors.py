@@ -33,14 +33,12 @@ from typing import Any, Literal
 
 _PartKind = Literal["anchor", "journal", "answers", "refused"]
 _PlaceKind = Literal["hard-link", "link", "other-kind", "other-owner", "replaceable", "replaced"]
-_UnusableKind = Literal[_PartKind, _PlaceKind, "stranger", "writable"]
+_AwayKind = Literal[_PartKind, _PlaceKind, "stranger", "writable"]
 _SealKind = Literal["form", "key", "revoked", "place", "tenant", "chain", "journal", "answers"]
 _ApprovalKind = Literal["form", "key", "mismatch", "used", "moved"]
-_HistoryKind = Literal["missing", "other"]
+_ChainKind = Literal["missing", "other"]
 _SizeKind = Literal["memory", "pickle"]
-ErrorKind = Literal[
-    "held", "ended", _UnusableKind, _SealKind, _ApprovalKind, _HistoryKind, _SizeKind
-]
+ErrorKind = Literal["held", "ended", _AwayKind, _SealKind, _ApprovalKind, _ChainKind, _SizeKind]
 """Which of several things of its class an error is."""
 
 
@@ -154,7 +152,7 @@ class RolledBack(CheckpointError):
     stands where the known one stood.
     """
 
-    kind: _HistoryKind | None
+    kind: _ChainKind | None
     do = (
         "Find out who did that, and restore a copy that verifies. Only if none is left, accept the"
         " loss by name: Ledger.accept_loss."
@@ -168,7 +166,7 @@ class Unavailable(CheckpointError):
     "refused" if the permissions of the store say no to this credential.
     """
 
-    kind: _UnusableKind | None
+    kind: _AwayKind | None
     do = "Mend what the message names, and try again."
 
 
