@@ -24,7 +24,7 @@ class Anchor(Protocol):
     gone, or that last week's copy was restored, because the remaining records are genuine. The
     anchor reveals these.
 
-    You can write your own in ten lines, for a database, a bucket or a service:
+    You can write your own in ten lines, for a heads, a bucket or a service:
 
     ```python
     from safepoint.core.names import Head
@@ -142,7 +142,7 @@ class AnchorBase(Tenants, ABC):
         """
         check_name("store", store)
         check_name("thread", thread)
-        return self._hold(store, lambda held: self._head(held, (store, self._tenant, thread)))
+        return self._hold(store, lambda heads: self._head(heads, (store, self._tenant, thread)))
 
     def advance(self, store: str, thread: str, head: Head) -> None:
         """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
@@ -158,11 +158,11 @@ class AnchorBase(Tenants, ABC):
         check_name("thread", thread)
         place = store, self._tenant, thread
 
-        def move(held: Any) -> None:
-            known = self._head(held, place)
+        def move(heads: Any) -> None:
+            known = self._head(heads, place)
             # The same is written again: whoever wrote it may have died before the sync.
             if is_further(thread, known, head) or head == known:
-                self._put(held, place, head)
+                self._put(heads, place, head)
 
         self._hold(store, move, write=True)
 
@@ -175,7 +175,7 @@ class AnchorBase(Tenants, ABC):
             Unsafe: others could change what is stored there.
         """
         check_name("store", store)
-        return self._hold(store, lambda held: sorted(self._threads(held, store)))
+        return self._hold(store, lambda heads: sorted(self._threads(heads, store)))
 
     def tenants(self, store: str) -> list[str]:
         """Return the names of the tenants that have a thread in this anchor, sorted.
@@ -186,7 +186,7 @@ class AnchorBase(Tenants, ABC):
             Unsafe: others could change what is stored there.
         """
         check_name("store", store)
-        return self._hold(store, lambda held: self._tenants_in(self._tenants(held, store)))
+        return self._hold(store, lambda heads: self._tenants_in(self._tenants(heads, store)))
 
     def rewind(self, store: str, thread: str, head: Head | None) -> None:
         """Set the head, to an earlier one or to none. It is on disk when this returns.
@@ -202,23 +202,23 @@ class AnchorBase(Tenants, ABC):
         check_name("store", store)
         check_name("thread", thread)
         place = store, self._tenant, thread
-        self._hold(store, lambda held: self._put(held, place, head), write=True)
+        self._hold(store, lambda heads: self._put(heads, place, head), write=True)
 
     @abstractmethod
     def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
         """Run `act` on the anchor of this store, with exclusive access if it writes."""
 
     @abstractmethod
-    def _head(self, held: Any, place: tuple[str, str, str]) -> Head | None: ...
+    def _head(self, heads: Any, place: tuple[str, str, str]) -> Head | None: ...
 
     @abstractmethod
-    def _put(self, held: Any, place: tuple[str, str, str], head: Head | None) -> None: ...
+    def _put(self, heads: Any, place: tuple[str, str, str], head: Head | None) -> None: ...
 
     @abstractmethod
-    def _threads(self, held: Any, store: str) -> Iterable[str]: ...
+    def _threads(self, heads: Any, store: str) -> Iterable[str]: ...
 
     @abstractmethod
-    def _tenants(self, held: Any, store: str) -> Iterable[str]: ...
+    def _tenants(self, heads: Any, store: str) -> Iterable[str]: ...
 
 
 class InMemoryAnchor(AnchorBase):
@@ -239,17 +239,17 @@ class InMemoryAnchor(AnchorBase):
         with self._lock:
             return act(self._heads)
 
-    def _head(self, held: Any, place: tuple[str, str, str]) -> Head | None:
+    def _head(self, heads: Any, place: tuple[str, str, str]) -> Head | None:
         return self._heads.get(place)
 
-    def _put(self, held: Any, place: tuple[str, str, str], head: Head | None) -> None:
+    def _put(self, heads: Any, place: tuple[str, str, str], head: Head | None) -> None:
         if head is None:
             self._heads.pop(place, None)
         else:
             self._heads[place] = head
 
-    def _threads(self, held: Any, store: str) -> Iterable[str]:
+    def _threads(self, heads: Any, store: str) -> Iterable[str]:
         return (thread for *of, thread in self._heads if of == [store, self._tenant])
 
-    def _tenants(self, held: Any, store: str) -> Iterable[str]:
+    def _tenants(self, heads: Any, store: str) -> Iterable[str]:
         return [tenant for of, tenant, _ in self._heads if of == store]

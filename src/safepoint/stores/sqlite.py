@@ -472,27 +472,27 @@ class SQLiteAnchor(Database, AnchorBase):
                 f"{shell(self._file)} does not hold what an anchor writes.", _RESTORE
             ) from error
 
-    def _head(self, held: sqlite3.Connection, place: tuple[str, str, str]) -> Head | None:
+    def _head(self, heads: sqlite3.Connection, place: tuple[str, str, str]) -> Head | None:
         ask = "SELECT sequence, digest FROM heads WHERE store = ? AND tenant = ? AND thread = ?"
-        row = held.execute(ask, place).fetchone()
+        row = heads.execute(ask, place).fetchone()
         return row and Head(*row)
 
     def _put(
-        self, held: sqlite3.Connection, place: tuple[str, str, str], head: Head | None
+        self, heads: sqlite3.Connection, place: tuple[str, str, str], head: Head | None
     ) -> None:
-        held.execute("DELETE FROM heads WHERE store = ? AND tenant = ? AND thread = ?", place)
+        heads.execute("DELETE FROM heads WHERE store = ? AND tenant = ? AND thread = ?", place)
         if head is not None:
             row = *place, head.sequence, head.digest
-            held.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", row)
+            heads.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", row)
 
-    def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
+    def _threads(self, heads: sqlite3.Connection, store: str) -> Iterable[str]:
         ask = "SELECT thread FROM heads WHERE store = ? AND tenant = ?"
-        names = held.execute(ask, (store, self._tenant))
+        names = heads.execute(ask, (store, self._tenant))
         return [check_name("thread", name) for (name,) in names]
 
-    def _tenants(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
+    def _tenants(self, heads: sqlite3.Connection, store: str) -> Iterable[str]:
         ask = "SELECT DISTINCT tenant FROM heads WHERE store = ? AND tenant <> ''"
-        names = held.execute(ask, (store,))
+        names = heads.execute(ask, (store,))
         return [check_name("tenant", name) for (name,) in names]
 
 
