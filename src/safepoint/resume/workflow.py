@@ -722,9 +722,9 @@ class Workflow:
         self.gate: Final = gate or Gate()
         self.version = version
         check_word(self.app)
-        given = list(migrations)
-        self.migrations = {each.before: each for each in given}
-        if len(self.migrations) < len(given):
+        listed = list(migrations)
+        self.migrations = {each.before: each for each in listed}
+        if len(self.migrations) < len(listed):
             raise ConfigurationError(
                 f"Two migrations of the workflow {name} begin at one version.",
                 "Keep one: which of them to take would be a guess.",
@@ -933,8 +933,8 @@ def _step_name(step: Step) -> str:
 def _takes_call(step: Step) -> bool:
     """Tell whether a step takes a `Call` in addition to the state."""
     try:
-        given = inspect.signature(step).parameters.values()
+        parameters = inspect.signature(step).parameters.values()
     except (TypeError, ValueError):
         return False  # some built-in functions do not say
-    positional = [each for each in given if each.kind <= each.POSITIONAL_OR_KEYWORD]
+    positional = [each for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
     return sum(each.default is each.empty for each in positional) > 1

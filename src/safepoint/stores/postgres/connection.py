@@ -17,7 +17,7 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    Kind,
+    ErrorKind,
     NotFound,
     NotOwner,
     Unavailable,
@@ -67,7 +67,7 @@ class _Refusal(NamedTuple):
     kind: type[CheckpointError]
     what: str
     do: str | None = None
-    which: Kind | None = None
+    which: ErrorKind | None = None
 
 
 _OTHER: Final = _Refusal(
