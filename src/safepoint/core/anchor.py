@@ -24,7 +24,7 @@ class Anchor(Protocol):
     gone, or that last week's copy was restored, because the remaining records are genuine. The
     anchor reveals these.
 
-    You can write your own in ten lines, for a heads, a bucket or a service:
+    You can write your own in ten lines, for a database, a bucket or a service:
 
     ```python
     from safepoint.core.names import Head
