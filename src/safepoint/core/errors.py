@@ -38,7 +38,7 @@ _Sealed = Literal["form", "key", "revoked", "place", "tenant", "chain", "journal
 _Approved = Literal["form", "key", "mismatch", "used", "moved"]
 _History = Literal["missing", "other"]
 _Large = Literal["memory", "pickle"]
-Kind = Literal["held", "ended", _Unusable, _Sealed, _Approved, _History, _Large]
+Kind = Literal["held", "ended", "busy", _Unusable, _Sealed, _Approved, _History, _Large]
 """Which of several things of its class an error is."""
 
 
@@ -91,7 +91,10 @@ class ThreadDeleted(NotFound):
 
 
 class Conflict(CheckpointError):
-    """Another writer saved that sequence first. Nothing was overwritten."""
+    """Another writer saved that sequence first. Nothing was overwritten.
+
+    Its kind: "busy" if another run of a LangGraph thread goes on, or went on first.
+    """
 
     do = "Nothing was overwritten. Load the latest checkpoint, and decide again from there."
 
