@@ -169,12 +169,10 @@ class _Run:
     """
 
     def __init__(self, outer: _Run | None) -> None:
-        while outer is not None and outer.ended:
-            outer = outer.outer
-        self.outer = outer
+        self.ended: bool = False
+        self.outer: _Run | None = outer and (outer.outer if outer.ended else outer)
         self.control: RunControl | None = None
         self.leaves: list[Callable[[], object]] = []
-        self.ended = False
 
 
 _RUN: Final = ContextVar[_Run | None]("safepoint_run", default=None)

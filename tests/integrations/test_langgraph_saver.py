@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import multiprocessing
 import re
 import threading
 import time
@@ -31,7 +30,6 @@ from safepoint import (
     InMemoryCheckpointStorage,
     NotOwner,
     RolledBack,
-    SQLiteAnchor,
     SQLiteCheckpointStorage,
     Tool,
     ToolSet,
@@ -62,7 +60,6 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
-from numpy import array
 from pydantic import BaseModel
 
 from safepoint.langgraph import SealedSaver, _name
@@ -345,19 +342,6 @@ KEPT: dict[str, Any] = {
         Overwrite([1]),
     ],
 }
-REFUSED: dict[str, tuple[Any, str]] = {
-    "a class that is not listed": (
-        [Marker()],
-        "test_langgraph_saver.Marker, which this codec does not know. Register it: types=[Marker].",
-    ),
-    "an array": (array([1]), "numpy.ndarray, which this codec does not know."),
-    "an object in a message": (
-        HumanMessage("x", additional_kwargs={"o": object()}),
-        "['channel_values']['value']['additional_kwargs']['o'] is of the type builtins.object",
-    ),
-}
-
-
 def _saver(**options: Any) -> SealedSaver:
     return SealedSaver(opened(Memory()), **options)
 
@@ -389,14 +373,6 @@ def _kinds(value: Any) -> Any:
     return type(value), [_kinds(each) for each in inner] if many else []
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_could_not_come_back_is_refused_when_it_is_saved(name: str) -> None:
-    saver, (value, said) = _saver(), REFUSED[name]
-    with pytest.raises(EncodeError, match=re.escape(said)):
-        _put(saver, value)
-    assert saver.get_tuple(_run("t")) is None
-
-
 def test_two_classes_of_one_name_are_refused() -> None:
     """Or one would come back as the other."""
     others: list[Any] = [
@@ -413,14 +389,6 @@ def test_two_classes_of_one_name_are_refused() -> None:
     found = saver.get_tuple(_run("t"))
     assert found is not None
     assert _kinds(found.checkpoint["channel_values"]["value"])[1][1][0] is others[0]
-
-
-def test_a_delta_channel_is_refused() -> None:
-    """Its value is in no one checkpoint."""
-    saver = _saver()
-    with pytest.raises(ConfigurationError, match="DeltaChannel"):
-        _put(saver, 0, counters_since_delta_snapshot={"value": 1})
-    assert saver.get_tuple(_run("t")) is None
 
 
 # --- workers, and restarts
@@ -615,58 +583,6 @@ def test_a_node_may_run_another_graph_on_its_own_thread() -> None:
     assert saver.get_tuple(_run("t")) is not None
 
 
-def _serve(folder: Path, name: str, told: Any) -> None:
-    """Serve requests in a process of its own. Those whose number is odd take a lease."""
-    storage = SQLiteCheckpointStorage(folder / "store/state.db")
-    anchor = SQLiteAnchor(folder / "anchor/heads.db")
-    builder = _line("first", ("slow", lambda _: time.sleep(0.05)), "last")
-    savers = [SealedSaver(opened(storage, anchor, worker=worker)) for worker in (None, name)]
-    told.send("ready")
-    while (number := told.recv()) is not None:
-        graph = builder.compile(savers[number % 2])
-        try:
-            graph.invoke({"steps": [name]}, _run(f"t-{number}"), durability="sync")
-            told.send("done")
-        except (Conflict, NotOwner) as error:
-            told.send(type(error).__name__)
-
-
-def test_of_requests_to_two_processes_at_once_one_completes(tmp_path: Path) -> None:
-    """A lease ends with its run, and refuses the other one before its first task."""
-    for name in ("store", "anchor"):
-        (tmp_path / name).mkdir(mode=0o700)
-    SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
-    context, workers = multiprocessing.get_context("spawn"), list[Any]()
-    for number in range(2):
-        here, there = context.Pipe()
-        workers.append(
-            (context.Process(target=_serve, args=(tmp_path, f"w-{number}", there)), here)
-        )
-        workers[-1][0].start()
-
-    def told() -> list[str]:
-        assert all(here.poll(120) for _, here in workers)
-        return sorted(here.recv() for _, here in workers)
-
-    try:
-        assert told() == ["ready"] * 2
-        for number in range(8):
-            for _, here in workers:
-                here.send(number)
-                time.sleep(number * 0.002)
-            assert told() == (["NotOwner", "done"] if number % 2 else ["Conflict", "done"])
-    finally:
-        for process, _ in workers:
-            process.kill()
-    graph = _line("first", "last").compile(
-        SealedSaver(opened(SQLiteCheckpointStorage(tmp_path / "store/state.db")))
-    )
-    for number in range(8):
-        steps = graph.get_state(_run(f"t-{number}")).values["steps"]
-        assert steps[-2:] == ["first", "last"]
-        assert len(steps) == 3 or not number % 2  # who takes over goes on with what was saved
-
-
 def test_a_node_may_catch_what_another_graph_is_refused_for_and_try_again() -> None:
     saver = _saver()
     inner = _line(("look", lambda state: {"answer": Marker() if not state["amount"] else "yes"}))
@@ -815,13 +731,6 @@ def test_writes_whose_checkpoint_never_comes_are_forgotten(monkeypatch: pytest.M
         config: Any = {"configurable": {**first["configurable"], "checkpoint_id": f"z-{number}"}}
         saver.put_writes(config, [("value", "early")], "task")
     assert len(saver._early) == 2
-
-
-def test_an_id_that_looks_like_a_tenants_thread_is_of_no_tenant() -> None:
-    saver = _saver()
-    saver.put(_run("@acme/order-7"), empty_checkpoint(), {"source": "loop"}, {})
-    assert saver.get_tuple(_run("@acme/order-7")) is not None
-    assert (saver.ledger.tenants(), saver.ledger.threads()) == ([], ["t--_40acme_2forder-7"])
 
 
 def test_a_question_and_what_follows_it_are_anchored_at_once_and_other_writes_later() -> None:
