@@ -342,6 +342,8 @@ KEPT: dict[str, Any] = {
         Overwrite([1]),
     ],
 }
+
+
 def _saver(**options: Any) -> SealedSaver:
     return SealedSaver(opened(Memory()), **options)
 
