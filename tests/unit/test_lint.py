@@ -113,7 +113,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
         ({"p/a.py": SAFE, "e/x.md": ""}, "p e", 2, "SP26.no-code"),
         ({"e/ci.yml": ""}, "e", 2, "SP26.no-code"),
         ({"p/ci.yml": "a: b: c"}, "p/ci.yml", 1, "SP26.sl90"),
-        ({"p/node_modules/a.py": LOAD}, "p", 2, "SP26.no-code SP25.left-out"),
+        ({"p/node_modules/a.py": LOAD}, "p", 2, "SP26.no-code SP25.not-entered"),
         ({"p/a.py": SAFE}, "nowhere", 2, ""),
         ({"p/b.py": "def f(:"}, "p", 1, "SP26.sl90"),
         ({"p/b.ipynb": "{"}, "p", 1, "SP26.sl90"),
@@ -121,7 +121,8 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
         ({"p/run": SCRIPT, "p/x": "#!/bin/sh", "p/y": LOAD}, "p", 1, "SP23.sl01"),
         ({"p/.git/a.py": LOAD, "p/a.py": ""}, "p", 0, "SP25.left-out"),
         ({"v/pyvenv.cfg": "", "v/a.py": LOAD}, "v", 1, "SP23.sl01"),
-        ({"p/a.py": "", "p/v/pyvenv.cfg": "", "p/v/a.py": LOAD}, "p", 0, "SP25.left-out"),
+        ({"p/a.py": "", "p/v/pyvenv.cfg": "", "p/v/a.py": LOAD}, "p", 2, "SP25.not-entered"),
+        ({"p/.svn/a.py": LOAD, "p/a.py": ""}, "p", 2, "SP25.not-entered"),
         ({"p/a.py": "", "p/m.pkl": b"cos\nsystem\n(S'id'\ntR."}, "p", 0, ""),
     ],
 )

@@ -1140,11 +1140,11 @@ CACHES: Final = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")
     "A link to a pickle in the folder of git, and pickles in caches of tools, in what is called an"
     " environment, and in a folder of packages.",
     "SP24.runs-code app/.tox/net.pkl, SP24.runs-code app/net.pkl, SP25.left-out app",
-    "SP25.not-entered app/node_modules, SP25.not-entered app/state",
+    "SP25.not-entered app/.svn, SP25.not-entered app/node_modules, SP25.not-entered app/state",
     *(f"SP24.runs-code app/{name}/net.pkl" for name in CACHES),
 )
 def where_nobody_looks(root: Path) -> None:
-    for name in (".git", ".tox", "node_modules", "state", *CACHES):
+    for name in (".git", ".svn", ".tox", "node_modules", "state", *CACHES):
         write(root / f"app/{name}/net.pkl", EVIL)
     write(root / "app/state/pyvenv.cfg", "")
     (root / "app/net.pkl").symlink_to(".git/net.pkl")

@@ -43,7 +43,8 @@ from safepoint.stores.disk import absolute
 from safepoint.stores.sqlite import SQLiteAnchor
 
 _ANCHOR: Final = b"SFPA"  # the application_id of the file
-_HISTORY: Final = frozenset((".git", ".hg", ".svn"))
+# What others keep or have installed. Git itself never checks out a folder of its own name.
+_OTHERS: Final = frozenset((".git", ".hg", ".svn", "node_modules"))
 # What tools keep for themselves: pickles and models in it are looked for, and nothing else.
 _CACHES: Final = frozenset(("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"))
 _TEXTS: Final = (Format.JSON, Format.UNKNOWN, Format.EMPTY)
@@ -110,7 +111,7 @@ class Found:
     def _enters(self, folder: str) -> bool:
         """Tell whether to walk into a folder, which may be a store, or known to a profile."""
         if folder != self.path and _is_left_out(folder):
-            if _is_known(folder) or self._is_code:
+            if Path(folder).name == ".git" or os.path.realpath(folder) == sys.prefix:
                 self._leave(self._left_out, folder)
             else:
                 self._unread.append(finding("SP25.not-entered", folder))
@@ -288,13 +289,7 @@ def _counted(kind: str, count: int) -> str:
 
 def _is_left_out(folder: str) -> bool:
     """Tell history, and what others have installed, from what is to be looked at."""
-    is_environment = os.path.lexists(f"{folder}/pyvenv.cfg")
-    return _is_known(folder) or is_environment or Path(folder).name == "node_modules"
-
-
-def _is_known(folder: str) -> bool:
-    """Tell history, and the environment that this runs in: nobody else says where that is."""
-    return Path(folder).name in _HISTORY or os.path.realpath(folder) == sys.prefix
+    return Path(folder).name in _OTHERS or os.path.lexists(f"{folder}/pyvenv.cfg")
 
 
 def _is_seal_of_model(data: bytes) -> bool:
