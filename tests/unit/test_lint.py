@@ -119,7 +119,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
         ({"p/b.ipynb": "{"}, "p", 1, "SP26.sl90"),
         ({"p/__pycache__/a.py": LOAD, "p/.x/b.py": LOAD}, "p", 1, "SP23.sl01 SP23.sl01"),
         ({"p/run": SCRIPT, "p/x": "#!/bin/sh", "p/y": LOAD}, "p", 1, "SP23.sl01"),
-        ({"p/.git/a.py": LOAD, "p/a.py": ""}, "p", 0, "SP25.left-out"),
+        ({"p/.git/a.py": LOAD, "p/a.py": ""}, "p", 0, "SP25.skipped"),
         ({"v/pyvenv.cfg": "", "v/a.py": LOAD}, "v", 1, "SP23.sl01"),
         ({"p/a.py": "", "p/v/pyvenv.cfg": "", "p/v/a.py": LOAD}, "p", 2, "SP25.not-entered"),
         ({"p/.svn/a.py": LOAD, "p/a.py": ""}, "p", 2, "SP25.not-entered"),
