@@ -49,25 +49,25 @@ def entries(settings: Settings) -> list[Waiver]:
     Raises:
         ConfigurationError: one of them is not whole, or does not say what it should.
     """
-    told = settings.audit.get("accept", [])
+    listed = settings.audit.get("accept", [])
     file = str(settings.file)
-    if not isinstance(told, list):
+    if not isinstance(listed, list):
         raise ConfigurationError(
             f"{shell(file)}: audit.accept is no list of tables.",
             "Write [[audit.accept]] above each.",
         )
-    return [_entry(file, number, each) for number, each in enumerate(told, 1)]
+    return [_entry(file, number, each) for number, each in enumerate(listed, 1)]
 
 
-def _entry(file: str, number: int, told: Any) -> Waiver:
-    given = told if isinstance(told, dict) else {}
-    for name in [*_FITS, *given]:
+def _entry(file: str, number: int, value: Any) -> Waiver:
+    fields = value if isinstance(value, dict) else {}
+    for name in [*_FITS, *fields]:
         fits, wanted = _FITS.get(name, (lambda _: False, f"{', '.join(_FITS)}, and nothing else"))
-        if not fits(given.get(name)):
-            said = f"has {quoted(given[name])} as {name}" if name in given else f"has no {name}"
+        if not fits(fields.get(name)):
+            said = f"has {quoted(fields[name])} as {name}" if name in fields else f"has no {name}"
             what = f"{shell(file)}: entry {number} of audit.accept {said}."
             raise ConfigurationError(what, f"Write {wanted}.")
-    return Waiver(**{**given, "reason": " ".join(given["reason"].split())}, file=file)
+    return Waiver(**{**fields, "reason": " ".join(fields["reason"].split())}, file=file)
 
 
 def accept(

@@ -126,8 +126,8 @@ class Report:
 
 
 def _catalogue() -> Mapping[str, Mapping[str, Any]]:
-    told = package_toml("audit/findings.toml")
-    found = {f"{rule}.{name}": each for rule in told for name, each in told[rule].items()}
+    words = package_toml("audit/findings.toml")
+    found = {f"{rule}.{name}": each for rule in words for name, each in words[rule].items()}
     refusal, load = found.pop("any.refused"), found.pop("any.load")
     for explained in EXPLANATIONS.values():
         looks = f"What the library itself refuses here, as {explained.name}."
