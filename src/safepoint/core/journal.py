@@ -12,16 +12,16 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, check_apart, digests_of, journal_errors
+from safepoint.core.chain import View, check_apart, digests_of
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     CheckpointError,
@@ -51,7 +51,7 @@ from safepoint.core.names import (
     with_tenant,
 )
 from safepoint.core.record import Opened, Place, seal
-from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
+from safepoint.core.storage import CheckpointStorage, Closing, InMemoryCheckpointStorage
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -183,8 +183,7 @@ class Event:
 
     def __post_init__(self) -> None:
         choices = self.what in WHATS and self.outcome in OUTCOMES
-        kinds = type(self.actor) is Actor and type(self.detail) is str
-        if not choices or not kinds or not (self.digest is None or is_digest(self.digest)):
+        if not choices or not (self.digest is None or is_digest(self.digest)):
             raise ConfigurationError(
                 f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor."
             )
@@ -235,7 +234,7 @@ LIMITS: Final = Limits(state_bytes=32 * 1024)
 _FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
 
 
-class Journal:
+class Journal(Closing):
     """Records who did what, when, before it counts as done, in any storage.
 
     An entry is durable when `record` returns. If it cannot be written, `record` raises: then do not
@@ -287,9 +286,7 @@ class Journal:
         view, anchored = self._view, copy(self)
         if view.anchor is None:
             check_apart(view.storage, view.keys, anchor)
-            given = view.storage, view.store, view.keys, anchor, LIMITS
-            name = journal_of(store)
-            anchored._view = View(*given, "journal", view.tenant, name)  # noqa: SLF001  of our own kind
+            anchored._view = replace(view, anchor=anchor, anchored_as=journal_of(store))  # noqa: SLF001  of our own kind
         return anchored
 
     def __repr__(self) -> str:
@@ -299,6 +296,11 @@ class Journal:
     def path(self) -> Path | None:
         """Where the entries are in the file system, if they are."""
         return getattr(self._view.storage, "path", None)
+
+    def close(self) -> None:
+        """Close its storage, if that can be closed."""
+        if isinstance(self._view.storage, Closing):
+            self._view.storage.close()
 
     def record(self, event: Event) -> Entry:
         """Write an event durably, to the chain of its thread and the scope of its tenant.
@@ -445,107 +447,3 @@ def _as_journal_errors() -> Iterator[None]:
         raise SealBroken(what, kind="journal") from error
     except CheckpointError as error:
         raise Unavailable(f"The journal cannot be used. {error.what}", kind="journal") from error
-
-
-NO_NEWS = (InvalidId, ConfigurationError)
-"""Errors of the caller, which say nothing about the store."""
-
-READING = (*NO_NEWS, NotFound)
-"""Errors that are not recorded when someone only reads."""
-
-RESUMING = (InvalidId,)
-"""Errors that are not recorded about a resume."""
-
-
-class Log:
-    """A journal for one store and one actor. Without a journal, nothing is written.
-
-    Args:
-        journal: where to write, or None.
-        actor: who acts.
-        store: the name of the store.
-        tenant: the tenant of the threads, or "".
-    """
-
-    def __init__(
-        self, journal: Journal | None, actor: Actor | None, store: str, tenant: str = ""
-    ) -> None:
-        self.journal = journal
-        self.actor = actor if actor is not None or journal is None else Actor.process()
-        self.store = store
-        self.tenant = tenant
-
-    def write(
-        self,
-        what: What,
-        outcome: EventOutcome,
-        thread: str | None = None,
-        at: Head | None = None,
-        detail: str = "",
-        *,
-        actor: Actor | None = None,
-    ) -> None:
-        """Write one entry.
-
-        Raises:
-            Unavailable: that is not possible, so what was intended must not happen; or it has
-                happened, and the message says so.
-        """
-        who = actor or self.actor
-        if self.journal is None or who is None:
-            return
-        known = (None, None) if at is None else (at.sequence, at.digest)
-        rest = *known, detail, self.tenant
-        event = Event(what, outcome, who, self.store, thread, *rest)
-        try:
-            with journal_errors():
-                self.journal.record(event)
-        except CheckpointError as error:
-            if outcome != "done":
-                raise
-            raise Unavailable(
-                f"It is done ({what}), and that could not be written down. {error.what}",
-                "What was saved or removed stays so: look at the thread before you repeat it.",
-                "journal",
-            ) from error
-
-    @contextmanager
-    def watching(
-        self,
-        what: What,
-        thread: str | None = None,
-        at: Head | None = None,
-        quiet: tuple[type[CheckpointError], ...] = NO_NEWS,
-    ) -> Iterator[None]:
-        """Record each error in this block, except the `quiet` ones."""
-        try:
-            yield
-        except CheckpointError as error:
-            if not isinstance(error, quiet) and error.kind != "journal":
-                with suppress(CheckpointError):  # the refusal stands, whether or not this succeeds
-                    self.refuse(what, thread, error, at)
-            raise
-
-    def refuse(
-        self, what: What, thread: str | None, error: CheckpointError, at: Head | None = None
-    ) -> None:
-        """Record that something was refused, and why."""
-        # What differs between two questions is for whoever asked: it may be an argument.
-        other = error.kind == "mismatch"
-        why = "it answers another question." if other else error.what
-        self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
-
-    @contextmanager
-    def doing(
-        self, what: What, thread: str | None = None, at: Head | None = None, detail: str = ""
-    ) -> Iterator[None]:
-        """Record the intention, run the block, and record the outcome.
-
-        Raises:
-            Unavailable: it cannot be written down, so it does not happen. At the end of the
-                block, that it happened cannot be.
-        """
-        self.write(what, "intended", thread, at, detail)
-        with self.watching(what, thread, at):
-            yield
-        self.write(what, "done", thread, at, detail)
