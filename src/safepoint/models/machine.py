@@ -31,7 +31,7 @@ INTACT: Final = "Restore an intact copy, or write the state again."
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 _UNLISTED: Final = (
     "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If not, do not"
-    " load it: safepoint scan shows what it asks for."
+    " load it: safepoint scan --decompile shows what it does."
 )
 
 Ref = tuple[str, str]
