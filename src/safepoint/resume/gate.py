@@ -38,12 +38,11 @@ _STRICT: Final[Mapping[Reason, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """How many people must approve an action, up to an amount.
+    """How many people must approve an action, up to an amount: its argument `amount`.
 
     Attributes:
         up_to: the highest amount that they may approve, or None for any.
         people: how many people must approve.
-        amount: the name of the argument with the amount, an int or a Decimal of 0 or more.
 
     Raises:
         ConfigurationError: it is not a number of people, or not an amount.
@@ -51,7 +50,6 @@ class May:
 
     up_to: int | Decimal | None = None
     people: int = 1
-    amount: str = "amount"
 
     def __post_init__(self) -> None:
         is_limit = self.up_to is None or _is_amount(self.up_to)
@@ -62,9 +60,9 @@ class May:
                 f" {MAX_APPROVERS} people.",
             )
 
-    def covers(self, arguments: Mapping[str, Any]) -> bool:
-        """Tell whether the amount is within the limit."""
-        return self.up_to is None or arguments[self.amount] <= self.up_to
+    def covers(self, amount: Any) -> bool:
+        """Tell whether an amount is within the limit."""
+        return self.up_to is None or amount <= self.up_to
 
 
 class Policy:
@@ -242,10 +240,9 @@ class Gate:
         """
         if self.policy.may is None or not question.action:
             return "" if len(names) >= needed else _people(needed)
-        limits, arguments = self.policy.may.get(question.action, ()), question.arguments
-        limited = [each.amount for each in limits if each.up_to is not None]
-        right = all(_is_amount(arguments.get(name)) for name in limited)
-        fitting = [each for each in limits if right and each.covers(arguments)]
+        limits, amount = self.policy.may.get(question.action, ()), question.arguments.get("amount")
+        right = all(each.up_to is None for each in limits) or _is_amount(amount)
+        fitting = [each for each in limits if right and each.covers(amount)]
         if not fitting:
             raise ResumeRefused(
                 f"Nobody may approve {question.action} with these arguments.",
