@@ -68,7 +68,7 @@ def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
     )
     parts = 'storage = "state"\nkey = ["k"]\nanswers = "a"\nanswers-anchor = "b"\n'
     (clone / "safepoint.toml").write_text(f"[stores.invoices]\n{parts}")
-    person = ("--as", "opal", "--key", Path.home() / "opal.key", "--reason", "wait")
+    person = ("--key", Path.home() / "opal.key", "--reason", "wait")
     status, out, err = said("hold", "invoices", "order-7", *person)
     assert (status, out[:12]) == (0, "Held by opal"), err
     assert open_answers("invoices").storage.threads()
