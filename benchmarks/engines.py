@@ -78,8 +78,7 @@ class OnSqlite:
 
         file = None if self.anchor is None else self.anchor / "heads.db"
         anchor = None if file is None else SQLiteAnchor(file, create=True)
-        storage = SQLiteCheckpointStorage(self.path, wait_seconds=WAIT)
-        return Worked(storage, anchor)
+        return Worked(SQLiteCheckpointStorage(self.path), anchor)
 
     def count(self) -> int:
         """Return how many checkpoints there are."""

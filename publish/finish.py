@@ -12,11 +12,9 @@ from publish import machine, verified
 from publish.lean import lean_assets, lean_page
 from publish.marks import marked
 from publish.policy import STYLES, with_policy
-from publish.project import Page, Project, repository
+from publish.project import ROOT, Page, Project, repository
 from publish.search import search_later
 
-_TITLE: Final = re.compile(r"<title>.*?</title>", re.DOTALL)
-_SHARED: Final = re.compile(r'(<meta property="og:title" content=")[^"]*"')
 _ALIGNED: Final = re.compile(r' style="text-align: (?P<side>left|center|right);"')
 _TABLE: Final = re.compile(r"(<table\b.*?</table>)", re.DOTALL)
 # A block has an empty element before its code.
@@ -44,7 +42,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
         html = _ALIGNED.sub(r' class="to-\g<side>"', file.read_text(encoding="utf-8"))
         page = pages.get(file.relative_to(site).as_posix())
         if page is not None:
-            html, here = marked(unbroken(_titled(html, page, project)), page, project.evidence)
+            html, here = marked(unbroken(html), page, project.evidence)
             html = html.replace("</article>", f"{foot(page, project, here)}</article>", 1)
             counts += here
         finished[file] = html
@@ -53,18 +51,21 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
         if policy:
             whole = with_policy(whole, file.relative_to(site).as_posix(), styles)
         file.write_text(whole, encoding="utf-8")
+    _lead_on(site, project)
     lean_assets(site)
     search_later(site)
     machine.apply(site, project, counts)
     return counts
 
 
-def _titled(html: str, page: Page, project: Project) -> str:
-    """Call a page by its own name, and not by that in the menu."""
-    site = project.settings["site_name"]
-    title = page.title if page.title == site else f"{page.title} - {site}"
-    html = _TITLE.sub(lambda _: f"<title>{escape(title)}</title>", html, count=1)
-    return _SHARED.sub(lambda found: f'{found[1]}{escape(page.title)}"', html, count=1)
+def _lead_on(site: Path, project: Project) -> None:
+    """Write a page at each address that moved, which leads on to where its text is now."""
+    page = (ROOT / "overrides/moved.html").read_text(encoding="utf-8")
+    for old, new in project.settings.get("extra", {}).get("moved", {}).items():
+        up = "../" * old.count("/")
+        html = page.replace("TARGET", up + new).replace("ROOT", up)
+        (site / old).mkdir(parents=True, exist_ok=True)
+        (site / old / "index.html").write_text(with_policy(html, old), encoding="utf-8")
 
 
 def foot(page: Page, project: Project, counts: Counter[str]) -> str:

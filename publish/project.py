@@ -152,8 +152,7 @@ def _sources(entry: Any) -> Iterator[str]:
 def _page(src: str, file: Path) -> Page:
     text, meta = get_data(file.read_text("utf-8"))
     heading = _HEADING.search(text)
-    title = meta.get("title") or (heading["title"] if heading else src)
     parts = src.removesuffix(".md").split("/")
     parts = parts[:-1] if parts[-1] == "index" else parts
     url = "".join(f"{part}/" for part in parts)
-    return Page(src, url, title, meta.get("description", ""), text)
+    return Page(src, url, heading["title"] if heading else src, meta.get("description", ""), text)

@@ -71,9 +71,9 @@
       `# ${squeeze(markdown(document.querySelector("h1")))}\n`,
       [count(), today(), ...place.map((url) => `<${url}>`)].join(", "),
     ];
-    document.querySelectorAll(".checklist :is(h2, .task-list-item)").forEach((part) => {
+    document.querySelectorAll(".checklist :is(h2, h3, .task-list-item)").forEach((part) => {
       const box = part.querySelector("input");
-      const start = box ? `- [${box.checked ? "x" : " "}] ` : "\n## ";
+      const start = box ? `- [${box.checked ? "x" : " "}] ` : `\n${part.matches("h2") ? "##" : "###"} `;
       lines.push(start + squeeze(markdown(part)) + (box ? "" : "\n"));
     });
     return `${lines.join("\n")}\n`;
@@ -91,7 +91,7 @@
   button("Download", () => {
     const link = make("a");
     link.href = URL.createObjectURL(new Blob([exported()], { type: "text/markdown" }));
-    link.download = `checklist-${here.match(/([^/]+)\/?$/)[1].replace(".html", "")}.md`;
+    link.download = "checklists.md";
     link.click();
   });
   const clear = button("Clear", () => {

@@ -225,8 +225,8 @@ def move(
 
 def _grouped(states: Iterable[Unsigned]) -> Iterator[tuple[str, _States]]:
     for thread, group in groupby(states, key=lambda each: each.thread):
-        held = [*group]
-        yield held[0].source or thread, partial(iter, held)
+        members = [*group]
+        yield members[0].source or thread, partial(iter, members)
 
 
 def _elsewhere(origin: str | Path, report: str | os.PathLike[str]) -> str:
@@ -568,8 +568,8 @@ class _Rows(NamedTuple):
             versions = _dict(found, "channel_versions")
             wanted = [*versions], [*map(str, versions.values())]
             rows += (blobs := sorted(self.ask(_BLOBS, *wanted, *where[:2]), key=repr))
-            held = {name: values.read(*each) for name, *each in blobs if each[0] != "empty"}
-            _dict(found, "channel_values").update(held)
+            blob_values = {name: values.read(*each) for name, *each in blobs if each[0] != "empty"}
+            _dict(found, "channel_values").update(blob_values)
         columns = f"task_id, {self.path}, idx, channel, type, {blob}"
         table = "checkpoint_writes" if self.split else "writes"
         wrote = self.of(columns, table, *where)

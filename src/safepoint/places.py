@@ -95,7 +95,6 @@ class Store:
             `revoked` the keys that no longer count.
         operators: the folder with the public keys of those who may hold a run, likewise.
         people: how many different people must approve what a step asks.
-        app: `NAME@VERSION`: what runs today, so that threads of another version are found.
         answers: the file of signed answers and holds, or its connection string.
         answers_anchor: the anchor of the answers.
         journal: the file of the journal, or its connection string.
@@ -113,7 +112,6 @@ class Store:
     approvers: str | None = None
     operators: str | None = None
     people: int = 1
-    app: tuple[str, ...] = ()
     answers: str | None = None
     answers_anchor: str | None = None
     journal: str | None = None
@@ -284,16 +282,16 @@ def default_places(store: str, environ: Mapping[str, str] | None = None) -> Stor
     """
     disk.require_posix()
     check_name("store", store)
-    given = os.environ if environ is None else environ
-    state, anchors = _folder(given, "STATE_DIRECTORY"), _folder(given, "STATE_DIRECTORY", 1)
+    variables = os.environ if environ is None else environ
+    state, anchors = _folder(variables, "STATE_DIRECTORY"), _folder(variables, "STATE_DIRECTORY", 1)
     if state is None:
-        home = _absolute(given.get("HOME"))
+        home = _absolute(variables.get("HOME"))
         if home is None:
             raise Unavailable(
                 f"User {os.geteuid()} has no home folder.", "Set HOME to an absolute path."
             )
-        state = anchors = logs = _absolute(given.get("XDG_STATE_HOME")) or home / ".local/state"
-        keys = _absolute(given.get("XDG_DATA_HOME")) or home / ".local/share"
+        state = anchors = logs = _absolute(variables.get("XDG_STATE_HOME")) or home / ".local/state"
+        keys = _absolute(variables.get("XDG_DATA_HOME")) or home / ".local/share"
     elif anchors is None or anchors.is_relative_to(state) or state.is_relative_to(anchors):
         raise Unavailable(
             f"systemd gave one folder for state, {shell(str(state))}, so that the storage and its"
@@ -301,8 +299,8 @@ def default_places(store: str, environ: Mapping[str, str] | None = None) -> Stor
             "Name two in the unit: StateDirectory=invoices invoices-anchor",
         )
     else:
-        logs = _folder(given, "LOGS_DIRECTORY") or Path("/var/log")
-        keys = _folder(given, "CONFIGURATION_DIRECTORY") or Path("/etc")
+        logs = _folder(variables, "LOGS_DIRECTORY") or Path("/var/log")
+        keys = _folder(variables, "CONFIGURATION_DIRECTORY") or Path("/etc")
     stored, anchored = f"{state}/safepoint/{store}", f"{anchors}/safepoint-anchor/{store}"
     secret = f"{keys}/safepoint-keys/{store}"
     return Store(

@@ -64,8 +64,8 @@ def _read() -> Mapping[str, Rule]:
         entry["callout"] = entry["callout"].strip()
         entry["source"] = data["source"][entry["source"]]
         legs["test"] = _cases(legs.get("test", ()), legs.get("attack", ()))
-        held = MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS})
-        rules[entry["id"]] = Rule(**{"page": None, **entry}, legs=held)
+        legs = MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS})
+        rules[entry["id"]] = Rule(**{"page": None, **entry}, legs=legs)
     return MappingProxyType(rules)
 
 

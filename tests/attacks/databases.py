@@ -18,7 +18,7 @@ from safepoint.attacks import GatedTarget, Medium
 from safepoint.core.anchor import Anchor
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import stamp
-from safepoint.core.storage import Lease, Ownership
+from safepoint.core.storage import Lease
 from safepoint.stores.files import LEASE, read_lease, write_lease
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
 from safepoint.stores.sqlite import SQLiteCheckpointStorage
@@ -92,15 +92,14 @@ class Rows(Medium):
         """Return the lease of a thread, as a file would hold it."""
         query = f"select token, owner, expires from {{threads}} where {_WHERE}"  # noqa: S608
         ((token, owner, expires),) = self.ask(query, *_place(thread))
-        holder = None if owner is None else Lease(thread, owner, token, expires)
-        return write_lease(Ownership(thread, token, holder))
+        free = Lease(thread, token=token)
+        return write_lease(free if owner is None else Lease(thread, owner, token, expires))
 
     def leased(self, thread: str, lease: bytes | None) -> dict[str, Any]:
         """Return the columns that say such a lease of a thread."""
-        owned = Ownership(thread) if lease is None else read_lease(LEASE, thread, lease)
-        holder = owned.holder
-        owner, ends = (None, None) if holder is None else (holder.owner, stamp(holder.expires))
-        return {"token": owned.token, "owner": owner, "expires": ends}
+        last = Lease(thread) if lease is None else read_lease(LEASE, thread, lease)
+        owner, ends = (last.owner, stamp(last.expires)) if last.owner else (None, None)
+        return {"token": last.token, "owner": owner, "expires": ends}
 
     def write(self, name: str, data: bytes) -> None:
         """Write a row over what is there, and let the thread's own row fit it."""

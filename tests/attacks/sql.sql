@@ -13,7 +13,7 @@ edit;
 
 insert into safepoint.records (thread, sequence, record)
   values ('theirs', 2, 'x')
-  on conflict (tenant, scope, thread, sequence) do update set record = excluded.record;
+  on conflict (tenant, thread, sequence) do update set record = excluded.record;
 
 merge into safepoint.records c using (values ('theirs')) v (thread) on c.thread = v.thread
   when matched then update set record = 'x';
@@ -66,7 +66,7 @@ drop owned by current_user cascade;
 -- # phantom-head SP13
 -- A thread is said to begin after its records, so the next save has no place.
 
-create temp table bait (tenant text default '', scope text default '', thread text,
+create temp table bait (tenant text default '', thread text,
   sequence bigint, record bytea, login name, written timestamptz, fence bigint);
 create trigger keep before insert on bait for each row execute function safepoint.keep();
 insert into bait (thread, sequence, fence)
@@ -115,7 +115,7 @@ insert into safepoint.records (thread, sequence, record, fence, login, written)
   values ('mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 insert into safepoint.records
-  values ('', '', 'mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
+  values ('', 'mine', %(next)s, %(mine)s, %(token)s, 'worker_2', '1999-12-31');
 
 
 -- # move-anchor SP15
@@ -171,12 +171,12 @@ update safepoint_journal.records set record = 'x' where sequence = 1;
 
 delete from safepoint_journal.records where sequence = 1;
 
-insert into safepoint_journal.records (scope, thread, sequence, record)
-  values ('journal', 'mended', 2, 'x');
+insert into safepoint_journal.records (thread, sequence, record)
+  values ('mended', 2, 'x');
 
-insert into safepoint_journal.records (scope, thread, sequence, record)
-  values ('journal', 'mended', 1, 'x')
-  on conflict (tenant, scope, thread, sequence) do update set record = excluded.record;
+insert into safepoint_journal.records (thread, sequence, record)
+  values ('mended', 1, 'x')
+  on conflict (tenant, thread, sequence) do update set record = excluded.record;
 
 drop table safepoint_journal.records;
 

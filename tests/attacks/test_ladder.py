@@ -205,7 +205,7 @@ DEFENCES: dict[str, tuple[Callable[..., Any], str, str]] = {
     "core.chain.check_follows": (nothing, TOP, "cut-oldest"),
     "core.chain.check_is": (nothing, TOP, "fork stolen-key-rewrite"),
     "core.chain.refuse_deleted": (nothing, TOP, "undelete-by-number"),
-    "core.storage.Ownership.check_fence": (nothing, TOP, "former-owner second-writer"),
+    "core.storage.Lease.check_fence": (nothing, TOP, "former-owner second-writer"),
     "stores.disk.hard_link_refusals": (nothing, TOP, "plant-hard-link"),
     "stores.disk.folder_refusals": (nothing, TOP, "open-folder"),
     "resume.gate.Gate.decide": (only_asks, TOP, GATED),

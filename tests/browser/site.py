@@ -41,7 +41,7 @@ SCHEMES: Final[dict[Scheme, str]] = {"light": "default", "dark": "slate"}
 PAGES: Final = [*(page.url for page in Project().pages.values()), NOT_FOUND]
 """All pages that a person can meet, the one that says that there is none among them."""
 KINDS: Final = (
-    *("", "guide/", "security/pickle/", "ladder/", "errors/", "verified/", "checklists/operator/"),
+    *("", "guide/", "security/pickle/", "ladder/", "errors/", "verified/", "checklists/"),
     *("reference/journal/", NOT_FOUND),
 )
 """The home page and one of each kind."""

@@ -12,24 +12,23 @@ import pytest
 from tests.browser.site import Site, visitor
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
-from tests.harness.shared import SUB_PATH
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-SOURCES: Final = sorted((ROOT / "docs/checklists").glob("*.md"))
-ITEMS: Final = (ROOT / "docs/checklists/builder.md").read_text().count("- [ ]")
+SOURCE: Final = ROOT / "docs/checklists.md"
+ITEMS: Final = SOURCE.read_text("utf-8").count("- [ ]")
 _LINK: Final = re.compile(r"\]\(([^)]*)\)")
 
-Open = Callable[[str], Page]
+Open = Callable[[], Page]
 
 
 @pytest.fixture
 def opened(context: BrowserContext, site: Site) -> Open:
-    def go(name: str) -> Page:
+    def go() -> Page:
         page = context.new_page()
-        page.goto(f"{site.address}checklists/{name}/")
+        page.goto(f"{site.address}checklists/")
         return page
 
     return go
@@ -55,8 +54,8 @@ def without_targets(text: str) -> str:
     return _LINK.sub("]", " ".join(text.split()))
 
 
-def written_items(source: Path) -> list[str]:
-    text = source.read_text(encoding="utf-8")
+def written_items() -> list[str]:
+    text = SOURCE.read_text(encoding="utf-8")
     return re.findall(r"^- \[ \] .*(?:\n  .*)*", text, re.MULTILINE)
 
 
@@ -73,7 +72,7 @@ def serve_changed(page: Page, change: Callable[[str], str]) -> None:
 def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
     opened: Open,
 ) -> None:
-    page = opened("builder")
+    page = opened()
     tick(page, 0, 4)
     expect(page.get_by_role("status").first).to_have_text(f"2 of {ITEMS} done.")
     tick(page, 0)
@@ -82,15 +81,14 @@ def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
     assert ticked(page) == [4]
     expect(page.locator(".checklist__state")).to_have_text(f"1 of {ITEMS} done.")
     expect(page.locator(".checklist__note")).to_have_text("Ticks stay in this browser.")
-    assert ticked(opened("reviewer")) == []
-    other = opened("builder")
+    other = opened()
     tick(page, 1)
     expect(other.locator(".checklist input").nth(1)).to_be_checked()
 
 
 @pytest.mark.deep
 def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened: Open) -> None:
-    page = opened("builder")
+    page = opened()
     tick(page, 2, 3)
 
     def change(text: str) -> str:
@@ -107,17 +105,10 @@ def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened:
     assert ticked(page) == [5]
 
 
-@pytest.mark.parametrize(
-    "source",
-    [SOURCES[0], *(pytest.param(source, marks=pytest.mark.deep) for source in SOURCES[1:])],
-    ids=lambda source: source.stem,
-)
-def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
-    source: Path, opened: Open, site: Site
-) -> None:
-    items = written_items(source)
+def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(opened: Open, site: Site) -> None:
+    items = written_items()
     assert len({without_targets(item) for item in items}) == len(items)
-    page = opened(source.stem)
+    page = opened()
     expect(page.locator(".checklist__state")).to_have_text(f"0 of {len(items)} done.")
     tick(page, 1)
     page.get_by_role("button", name="Copy as Markdown").click()
@@ -128,18 +119,18 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download").click()
 
-    assert waiting.value.suggested_filename == f"checklist-{source.stem}.md"
+    assert waiting.value.suggested_filename == "checklists.md"
     assert Path(waiting.value.path()).read_text(encoding="utf-8") == copied
 
-    text = source.read_text(encoding="utf-8")
+    text = SOURCE.read_text(encoding="utf-8")
     lines = copied.splitlines()
     today = page.evaluate("new Date().toLocaleDateString('sv')")
     assert re.fullmatch(r"\d{4}-\d\d-\d\d", today)
     assert lines[0] == re.findall(r"^# .*", text, re.MULTILINE)[0]
     assert lines[2] == f"1 of {len(items)} done, {today}, <{page.url}>"
     inside = text[text.index('<div class="checklist"') : text.index("</div>")]
-    headings = re.findall(r"^(## .*?)(?: \{.*\})?$", inside, re.MULTILINE)
-    assert re.findall(r"^## .*", copied, re.MULTILINE) == headings
+    headings = re.findall(r"^(###? .*?)(?: \{.*\})?$", inside, re.MULTILINE)
+    assert re.findall(r"^###? .*", copied, re.MULTILINE) == headings
     expected = [without_targets(item) for item in items]
     expected[1] = expected[1].replace("- [ ]", "- [x]")
     assert [without_targets(line) for line in lines if line.startswith("- ")] == expected
@@ -150,9 +141,8 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(
 
 @pytest.mark.deep
 def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) -> None:
-    other = opened("reviewer")
-    tick(other, 0)
-    page = opened("builder")
+    page = opened()
+    page.evaluate("localStorage.setItem('checklist /elsewhere/ item', '')")
     tick(page, 0)
     clear = page.locator(".checklist__bar button").last
     clear.click()
@@ -166,16 +156,14 @@ def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) 
     page.reload()
     assert ticked(page) == []
     keys: list[str] = page.evaluate("Object.keys(localStorage)")
-    assert [key.split()[1] for key in keys if key.startswith("checklist ")] == [
-        f"{SUB_PATH}checklists/reviewer/"
-    ]
+    assert [key.split()[1] for key in keys if key.startswith("checklist ")] == ["/elsewhere/"]
 
 
 @pytest.mark.deep
 def test_without_scripts_there_is_a_list_and_no_buttons(site: Site, browser: Browser) -> None:
     with visitor(browser, java_script_enabled=False) as context:
         page = context.new_page()
-        page.goto(f"{site.address}checklists/builder/")
+        page.goto(f"{site.address}checklists/")
         expect(page.locator(".checklist .task-list-item")).to_have_count(ITEMS)
         expect(page.locator(".checklist button")).to_have_count(0)
         tick(page, 0)

@@ -11,6 +11,7 @@ import pytest
 from tests.harness.blocks import ROOT, find_blocks
 
 FIRST: Final = ("README.md", "docs/index.md", "docs/guide.md")
+FOUR: Final = ["SP01", "SP02", "SP03", "SP04"]
 PROOF: Final = ("python", "bash", "python", "text")
 """Save, attack, load, and the refusal."""
 
@@ -40,14 +41,13 @@ def test_a_first_page_leads_to_each_adapter(page: str) -> None:
         assert f"{name.replace('_', '-')}.md)" in read(page)
 
 
-def test_the_page_on_checkpoints_has_the_callouts_that_were_asked_for() -> None:
+@pytest.mark.parametrize("page", ["docs/guide.md", "docs/agent-framework.md"])
+def test_a_page_on_checkpoints_begins_with_the_callouts_that_were_asked_for(page: str) -> None:
     """https://github.com/microsoft/agent-framework/issues/4872 asks for these four, there."""
-    assert re.findall(r"^<!-- rule (\w+) -->$", read("docs/guide.md"), re.MULTILINE) == [
-        "SP01",
-        "SP02",
-        "SP03",
-        "SP04",
-    ]
+    text = read(page)
+    assert re.findall(r"^<!-- rule (\w+) -->$", text, re.MULTILINE) == FOUR
+    first = find_blocks(text, page)[0].text
+    assert text.index("SDL") < text.index("<!-- rule SP04 -->") < text.index(first)
 
 
 def test_the_guide_says_which_folders_to_delete_before_it_runs_again() -> None:

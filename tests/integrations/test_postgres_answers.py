@@ -217,7 +217,7 @@ def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_notic
         "writer0": [
             "delete from safepoint_answers.records",
             "update safepoint_answers.records set record = 'x'",
-            "insert into safepoint_answers.records values ('acme', '', 'c', 1, 'x')",
+            "insert into safepoint_answers.records values ('acme', 'c', 1, 'x')",
         ],
         "anchor": [
             "update safepoint_anchor.heads set sequence = 99 where store = 'answers'",
@@ -226,7 +226,7 @@ def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_notic
         "dana": [
             "delete from safepoint_answers.records",
             "update safepoint_anchor.heads set sequence = 99 where store = 'invoices'",
-            "insert into safepoint.records values ('acme', '', 'mine', 1, 'x')",
+            "insert into safepoint.records values ('acme', 'mine', 1, 'x')",
             "table safepoint_journal.records",
         ],
     }

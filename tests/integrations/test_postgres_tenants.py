@@ -90,10 +90,10 @@ CALLS: Final[dict[str, dict[str, str]]] = {
         "select safepoint_anchor.rewind('{t}', 'answers', '{chain}', 1, '{digest}')": "42501",
     },
     "journal": {
-        "insert into safepoint_journal.records (tenant, scope, thread, sequence, record)"
-        " values ('{t}', 'j', '{n}', 1, 'x')": "42501",
-        "insert into safepoint_journal.records (tenant, scope, thread, sequence, record)"
-        " values ('{t}', 'j', 'order-7', 2, 'x')": "SP004",
+        "insert into safepoint_journal.records (tenant, thread, sequence, record)"
+        " values ('{t}', '{n}', 1, 'x')": "42501",
+        "insert into safepoint_journal.records (tenant, thread, sequence, record)"
+        " values ('{t}', 'order-7', 2, 'x')": "SP004",
     },
     "approver": {
         "insert into safepoint_answers.records (tenant, thread, sequence, record)"
@@ -193,7 +193,7 @@ def fill(place: Database, tenant: str, who: str) -> None:
     rewound = of(PostgresAnchor, "anchor_operator")
     rewound.rewind("s", "order-8", Head(1, DIGEST))
     rewound.rewind("s", "order-8", None)
-    of(lambda dsn: Records(dsn, "journal", "j", connections=1, wait_seconds=10), "journal").append(
+    of(lambda dsn: Records(dsn, "journal", connections=1, wait_seconds=10), "journal").append(
         "order-7", 1, b"x"
     )
     of(PostgresAnswers, "approver").append(CHAIN, 1, f"of {who}".encode())

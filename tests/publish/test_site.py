@@ -152,7 +152,7 @@ def test_every_advisory_that_a_page_names_is_listed(real: Project) -> None:
 
 PARTS: Final = ("docs", "snippets", "src", "overrides", "publish", "tests", "mkdocs.yml")
 CHANGES: Final = {
-    "docs/limits.md": ("# Limits", "# Limits, changed", "limits/"),
+    "docs/threat-model.md": ("# Threat model", "# Changed model", "threat-model/"),
     "snippets/strict_codec.py": ('"""', '"""Changed snippet. ', "examples/strict_codec.py"),
     "src/safepoint/rules.toml": ("is a trust boundary", "is a changed one", "data/rules.json"),
     "src/safepoint/testing/storages.py": ("The claims", "The changed claims", "reference/testing/"),
@@ -164,6 +164,15 @@ def test_all_that_pages_are_made_of_is_watched_and_read_anew(real: Project) -> N
     watched = {*by_itself, *real.settings["watch"], "tests"}
     assert watched == {*PARTS, "CHANGELOG.md"}
     assert {"publish", "safepoint", "tests"} == hooks._CHANGES
+
+
+def test_an_old_address_leads_to_a_page_that_is_there(real: Project) -> None:
+    site, _ = built()
+    for old, new in real.settings["extra"]["moved"].items():
+        page, _, anchor = new.partition("#")
+        html = (site / old / "index.html").read_text("utf-8")
+        assert f'href="{"../" * old.count("/")}{new}"' in html
+        assert not anchor or f'id="{anchor}"' in (site / page / "index.html").read_text("utf-8")
 
 
 @pytest.mark.deep

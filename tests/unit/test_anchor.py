@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from safepoint import SQLiteAnchor, SQLiteCheckpointStorage
-from safepoint.core.anchor import Anchor, InMemoryAnchor, is_further
+from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.errors import (
     ConfigurationError,
     InvalidId,
@@ -26,7 +26,7 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.core.names import Head, Heads, journal_of
+from safepoint.core.names import Head, Heads, is_further, journal_of
 from tests.unit.storage_helpers import tree
 
 Each = InMemoryAnchor | SQLiteAnchor

@@ -373,7 +373,7 @@ def test_a_lease_that_the_disk_did_not_confirm_is_not_said_to_be_unsaved(
         storage.acquire("a", "worker-a", 60)
     assert "could not keep the lease in" in caught.value.what
     assert "nothing was saved" not in caught.value.what
-    assert storage._ownership("a").token == 2
+    assert storage._last_lease("a").token == 2
 
 
 @pytest.mark.parametrize("text", MALFORMED_LEASES, ids=lambda text: repr(text[:64]))

@@ -147,7 +147,6 @@ def test_what_is_less_is_said_and_stops_nothing() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        {"whim": 1},
         {Reason.OWNED_BY_ANOTHER: 1},
         {Reason.ASKED: 0},
         {Reason.ASKED: -1},
@@ -175,7 +174,7 @@ def test_an_approval_lives_for_up_to_90_days() -> None:
 def test_a_gate_does_not_ask_for_more_people_than_there_are() -> None:
     dana = Approvers({"dana": SigningKey.generate().public})
     both = Policy({Reason.TOOLS_ADDED: 2})
-    with pytest.raises(ConfigurationError, match="is 1, and the policy wants 2 for tools-added"):
+    with pytest.raises(ConfigurationError, match=r"is 1, and the policy wants 2\."):
         Gate(both, dana)
     assert not Gate(both).approvers
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from safepoint.core.errors import CheckpointError, InvalidId, NotOwner
-from safepoint.core.storage import MAX_SECONDS, InMemoryCheckpointStorage, Lease, Ownership
+from safepoint.core.storage import MAX_SECONDS, InMemoryCheckpointStorage, Lease
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
-FIRST = Ownership("t").acquired("worker-a", 60, NOW)
+FIRST = Lease("t").acquired("worker-a", 60, NOW)
 LEASE = Lease("t", "worker-a", 1, NOW + timedelta(seconds=60))
-FREE = Ownership("t", 1)
+FREE = Lease("t", token=1)
 SECOND = FIRST.acquired("worker-b", 60, LEASE.expires)
 MOMENT = timedelta(microseconds=1)
 LONGEST = NOW + timedelta(seconds=MAX_SECONDS, hours=1)
@@ -26,8 +26,8 @@ def at(moment: Any) -> InMemoryCheckpointStorage:
     return InMemoryCheckpointStorage(clock=lambda: moment)
 
 
-def held_until(end: datetime) -> Ownership:
-    return Ownership("t", 1, Lease("t", "worker-a", 1, end))
+def held_until(end: datetime) -> Lease:
+    return Lease("t", "worker-a", 1, end)
 
 
 REFUSED: list[tuple[Callable[[], object], type[CheckpointError], str]] = [
@@ -39,7 +39,7 @@ REFUSED: list[tuple[Callable[[], object], type[CheckpointError], str]] = [
     (lambda: SECOND.renewed(LEASE, 60, NOW), NotOwner, f"worker 'worker-a' has token 1. {STOP}"),
     (lambda: SECOND.released(Lease("t", "worker-c", 2, NOW)), NotOwner, f"has token 2. {STOP}"),
     (lambda: FREE.renewed(LEASE, 60, NOW), NotOwner, "has no owner, and this lease of worker"),
-    (lambda: Ownership("t").released(LEASE), NotOwner, "Thread 't' has no owner, and this lease"),
+    (lambda: Lease("t").released(LEASE), NotOwner, "Thread 't' has no owner, and this lease"),
     # A lease becomes a path and a line of a file.
     (lambda: Lease("../t", "worker-a", 1, NOW), InvalidId, "'../t' is not a thread name."),
     (lambda: Lease("t", "a\nb", 1, NOW), InvalidId, r"'a\nb' is not a worker name."),

@@ -485,7 +485,7 @@ def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
 
 def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(house: House) -> None:
     run = house.workflow().begin(old := house.ledger(worker="one"), THREAD)
-    owned = old.owners.leases.threads["", THREAD]
+    owned = old.owners.leases.threads[os.getpid(), "", THREAD]
     before = owned.lease
     old.save("order-8", {})
     assert owned.lease == before
@@ -519,7 +519,7 @@ def test_threads_of_one_process_claim_once() -> None:
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(ledger.owners.keep, THREAD) for _ in range(2)]:
             done.result()
-    assert ledger.owners.leases.threads["", THREAD].lease.token == 1
+    assert ledger.owners.leases.threads[os.getpid(), "", THREAD].lease.token == 1
 
 
 def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another() -> None:
@@ -546,15 +546,12 @@ def test_what_was_claimed_before_a_fork_stays_with_the_parent(
 ) -> None:
     ledger = opened(Memory(), worker="one")
     ledger.save(THREAD, {})
-    owners, threads = ledger.owners, ledger.owners.leases.threads
-    held, process = dict(threads), os.getpid()
+    process = os.getpid()
     with monkeypatch.context() as child:
         child.setattr(os, "getpid", lambda: process + 1)
-        owners.release()
+        ledger.owners.release()
         assert owner_of(ledger) == "one"
-        threads.update(held)
         ledger.save(THREAD, {})  # under the same name it takes the thread over, with a new token
-    threads.update(held)
     with pytest.raises(NotOwner):
         ledger.save(THREAD, {})
 

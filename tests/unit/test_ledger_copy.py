@@ -14,6 +14,7 @@ from safepoint import (
     Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
+    InMemoryJournal,
     Keyring,
     Ledger,
     RolledBack,
@@ -53,6 +54,17 @@ def target() -> Memory:
 def new(target: Any, anchor: InMemoryAnchor | None = None) -> Ledger:
     """The ledger to copy to: it signs with the new key, and trusts no other."""
     return opened(target, anchor, keys=Keyring(NEW))
+
+
+def test_a_copy_is_written_down_on_both_sides() -> None:
+    ours, theirs = InMemoryJournal(), InMemoryJournal()
+    source, target = (opened(Memory(), journal=journal) for journal in (ours, theirs))
+    fill(source, 1)
+    source.copy_to(target)
+    for journal, detail in ((ours, "to Ledger("), (theirs, "from Ledger(")):
+        entries = [*journal.show(what="copy")]
+        assert [entry.outcome for entry in entries] == ["intended", "done"]
+        assert entries[0].detail.startswith(detail)
 
 
 def test_a_copy_has_all_that_the_original_has(

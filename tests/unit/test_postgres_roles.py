@@ -33,7 +33,7 @@ LOGINS: Final = (
 STORE: Final = "worker other reader operator approver auditor"
 HEADS: Final = "operator anchor anchor_operator approver auditor"
 HEAD: Final = "insert into safepoint_anchor.heads (store, thread, sequence, digest) values "
-PUT: Final = "insert into safepoint_journal.records (scope, thread, sequence, record) values "
+PUT: Final = "insert into safepoint_journal.records (thread, sequence, record) values "
 ANSWER: Final = "insert into safepoint_answers.records (thread, sequence, record) values "
 TRACES: Final = "operator auditor"
 # What each statement takes: the logins that may, and the SQLSTATE for those who may not, which is
@@ -135,12 +135,12 @@ TABLE: Final = {
     "delete from safepoint_anchor.rewinds": "",
     "select safepoint_anchor.rewind('', 's', 't', null, null)": "anchor_operator",
     # The journal: the next entry.
-    PUT + "('j', 'c', 2, 'x')": ("journal"),
-    PUT + "('j', 'c', 1, 'x')": (
+    PUT + "('c', 2, 'x')": ("journal"),
+    PUT + "('c', 1, 'x')": (
         "",
         {"journal": "23505"},
     ),
-    PUT + "('j', 'c', 3, 'x')": (
+    PUT + "('c', 3, 'x')": (
         "",
         {"journal": "SP004"},
     ),
@@ -180,11 +180,9 @@ BY_ACCIDENT: Final = {
     "insert into safepoint.threads (thread, login) values ('../x', 'y')": "23514",
     "insert into safepoint.threads (thread, login) values ('con', 'y')": "23514",
     "insert into safepoint.threads (tenant, thread, login) values ('../x', 'x', 'y')": "23514",
-    "insert into safepoint.records (scope, thread, sequence, record)"
-    " values ('x', 'x', 1, '')": "23514",
     f"insert into safepoint_anchor.heads values ('', 's', 'LPT1', 1, {DIGEST})": "23514",  # noqa: S608
     "insert into safepoint_anchor.heads values ('', 's', 'x', 1, 'md5:1')": "23514",
-    PUT + "('j', 'c', 2, convert_to(repeat('x', 65537), 'UTF8'))": "23514",
+    PUT + "('c', 2, convert_to(repeat('x', 65537), 'UTF8'))": "23514",
 }
 
 
@@ -208,7 +206,7 @@ def filled(database: Database) -> Database:
         storage.append("held", 1, b"x", fence=lease.token)
     with PostgresAnchor(database.anchor) as anchor:
         anchor.advance("s", "t", head(5))
-    with Records(database.journal, "journal", "j", connections=1, wait_seconds=5) as entries:
+    with Records(database.journal, "journal", connections=1, wait_seconds=5) as entries:
         entries.append("c", 1, b"x")
     with PostgresAnswers(database.approver) as answers:
         answers.append("c", 1, b"x")

@@ -509,8 +509,11 @@ def test_a_save_that_fails_says_why_and_leaves_nothing(
         storage.append("a", 2, b"two")
 
 
-def test_a_program_that_holds_the_database_keeps_nobody_from_reading(path: Path) -> None:
-    with SQLiteCheckpointStorage(path, wait_seconds=0.05) as storage:
+def test_a_program_that_holds_the_database_keeps_nobody_from_reading(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_PATIENCE", 0.05)
+    with SQLiteCheckpointStorage(path) as storage:
         storage.append("a", 1, b"one")
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
@@ -591,12 +594,12 @@ def test_sigkill_after_each_step(tmp_path: Path) -> None:
 # --- threads, processes, signals
 
 
-def test_a_signal_whose_handler_raises_anywhere_leaves_it_free(path: Path) -> None:
+def test_a_signal_whose_handler_raises_anywhere_leaves_it_free(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Python runs the handler of a signal after a call and where a function begins: at each."""
-    with (
-        SQLiteCheckpointStorage(path, wait_seconds=0.2) as storage,
-        SQLiteCheckpointStorage(path, wait_seconds=0.2) as other,
-    ):
+    monkeypatch.setattr(engine, "_PATIENCE", 0.2)
+    with SQLiteCheckpointStorage(path) as storage, SQLiteCheckpointStorage(path) as other:
         number, traced = 0, sys.gettrace()
         while True:
             head = storage.head("a")
@@ -616,9 +619,12 @@ def test_a_signal_whose_handler_raises_anywhere_leaves_it_free(path: Path) -> No
         assert set(other.scan("a", 1, other.head("a"))) == {b"whole"}
 
 
-def test_a_handler_that_uses_the_storage_it_interrupted_sees_what_is_saved(path: Path) -> None:
+def test_a_handler_that_uses_the_storage_it_interrupted_sees_what_is_saved(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """And saves nothing, because the call that it interrupted is about to."""
-    with SQLiteCheckpointStorage(path, wait_seconds=0.05) as storage:
+    monkeypatch.setattr(engine, "_PATIENCE", 0.05)
+    with SQLiteCheckpointStorage(path) as storage:
 
         def interrupted(sql: sqlite3.Connection) -> None:
             assert storage.head("a") == 0

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from safepoint.core.errors import Conflict, NotFound, NotOwner, RolledBack
-from safepoint.core.storage import InMemoryCheckpointStorage, Ownership
+from safepoint.core.storage import InMemoryCheckpointStorage, Lease
 from safepoint.testing import StorageSuite, storages
 from tests.unit.storage_helpers import CLAIMS, try_claim
 
@@ -249,19 +249,19 @@ def skips_what_is_missing(self: Any, _: Any, thread: str, first: int, last: int)
 
 @breaks("a_storage_tells_who_owns_a_thread", "threads")
 def lists_what_is_owned(self: Any, real: Any) -> list[str]:
-    return sorted({*real(), *(thread for _, thread in self._owners)})
+    return sorted({*real(), *(thread for _, thread in self._leases)})
 
 
 @breaks("a_thread_that_is_owned_is_not_taken", "acquire")
 def lets_anybody_in(self: Any, real: Any, thread: str, owner: str, seconds: float) -> Any:
-    self._owners[self._tenant, thread] = replace(self._ownership(thread), holder=None)
+    self._leases[self._tenant, thread] = replace(self._last_lease(thread), owner="")
     return real(thread, owner, seconds)
 
 
 @breaks("a_token_is_never_given_twice", "release")
 def begins_tokens_anew(self: Any, real: Any, lease: Any) -> None:
     real(lease)
-    self._owners.pop((self._tenant, lease.thread))
+    self._leases.pop((self._tenant, lease.thread))
 
 
 @breaks("to_renew_keeps_the_token", "renew")
@@ -269,20 +269,20 @@ def renews_with_a_new_token(self: Any, _: Any, lease: Any, seconds: float) -> An
     return self.acquire(lease.thread, lease.owner, seconds)
 
 
-@breaks("one_of_many_racers_owns_a_thread", "_change_ownership")
+@breaks("one_of_many_racers_owns_a_thread", "_change_lease")
 def looks_and_then_owns(self: Any, _: Any, thread: str, step: Any) -> Any:
-    after = step(self._ownership(thread))
+    after = step(self._last_lease(thread))
     sleep(0.01)
-    self._owners[self._tenant, thread] = after
+    self._leases[self._tenant, thread] = after
     return after
 
 
-def looked(self: Any, real: Any, given: tuple[Any, ...], look: Callable[[Ownership], None]) -> None:
+def looked(self: Any, real: Any, given: tuple[Any, ...], look: Callable[[Lease], None]) -> None:
     """Save under whatever token counts, once the storage has looked in its own way."""
-    ownership = self._ownership(given[0])
-    look(ownership)
+    last = self._last_lease(given[0])
+    look(last)
     try:
-        real(*given, fence=ownership.holder.token if ownership.holder else None)
+        real(*given, fence=last.token if last.owner else None)
     except NotOwner:  # somebody took the thread since: what counts is the look above alone
         looked(self, real, given, look)
 
@@ -304,15 +304,15 @@ def goes_by_the_clock(self: Any, real: Any, thread: str, *given: Any, **options:
 
 @breaks("a_former_owner_can_do_nothing", "release")
 def releases_for_anybody(self: Any, _: Any, lease: Any) -> None:
-    self._owners[self._tenant, lease.thread] = replace(self._ownership(lease.thread), holder=None)
+    self._leases[self._tenant, lease.thread] = replace(self._last_lease(lease.thread), owner="")
 
 
 @breaks("nothing_of_a_former_owner_lands_after_a_takeover", "append")
 def looks_at_the_token_and_then_writes(
     self: Any, real: Any, *given: Any, fence: int | None = None
 ) -> None:
-    ownership = self._ownership(given[0])
-    ownership.check_fence(fence)
+    last = self._last_lease(given[0])
+    last.check_fence(fence)
     sleep(0.001)
     looked(self, real, given, lambda _: None)
 

@@ -172,8 +172,8 @@ class OwnTarget(Target):
 
 
 def _mark(pickle: bytes, type_name: str) -> bytes:
-    held = {"__pickled__": base64.b64encode(pickle).decode(), "__type__": type_name}
-    return json.dumps(held).encode()
+    wrapped = {"__pickled__": base64.b64encode(pickle).decode(), "__type__": type_name}
+    return json.dumps(wrapped).encode()
 
 
 def reaches(factory: Any, name: str) -> bool:

@@ -200,7 +200,7 @@ def secret_in_error(target: Target) -> Iterator[Look]:
     """A refusal quotes the state that it refuses, and from then on it is in every log."""
     secret = secrets.token_hex(8)
 
-    def told(thread: str) -> bool:
+    def leaks(thread: str) -> bool:
         try:
             target.latest(thread)
         except Exception as error:
@@ -214,13 +214,13 @@ def secret_in_error(target: Target) -> Iterator[Look]:
     undecodable = _undecodable if target.format == "json" else _undecodable_messagepack
     for broken in _broken(target.medium.read(name), target.encoded(secret)):
         target.medium.write(name, broken)
-        yield partial(told, "victim")
+        yield partial(leaks, "victim")
     for number, payload in enumerate(undecodable(target.encoded(secret))):
         thread = f"victim-{number}"
         target.save(thread, HONEST)
         with suppress(Miss):
             target.smuggle(thread, payload)
-            yield partial(told, thread)
+            yield partial(leaks, thread)
 
 
 def _broken(record: bytes, secret: bytes) -> Iterator[bytes]:

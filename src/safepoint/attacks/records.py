@@ -297,9 +297,9 @@ def aliasing(target: Target) -> Iterator[Look]:
     """The store keeps the very object, so whoever still holds it changes the past."""
 
     def look() -> bool:
-        held = dict(HONEST)
-        target.save("victim", held)
-        held.update(WANTED)
+        state = dict(HONEST)
+        target.save("victim", state)
+        state.update(WANTED)
         loaded = target.latest("victim")
         if loaded != WANTED:
             loaded.update(WANTED)

@@ -174,12 +174,12 @@ def _verify(options: argparse.Namespace) -> int:
         for status, what in enumerate(("does not verify", "could not be looked at"), 1):
             if wrong[status]:
                 print(f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do"))
-        for name, told in () if options.thread else beside(_store(options), stack):
-            if isinstance(told, CheckpointError):
-                wrong[status_of(told)] += 1
-                print(f"{name}: {type(told).__name__}: {told}")
-            elif name == "Journal" or told:
-                print(f"{name}: {counted(told, 'entry').replace('ys', 'ies')}.")
+        for name, outcome in () if options.thread else beside(_store(options), stack):
+            if isinstance(outcome, CheckpointError):
+                wrong[status_of(outcome)] += 1
+                print(f"{name}: {type(outcome).__name__}: {outcome}")
+            elif name == "Journal" or outcome:
+                print(f"{name}: {counted(outcome, 'entry').replace('ys', 'ies')}.")
         return 1 if wrong[1] else 2 * bool(wrong[2])
 
 

@@ -27,7 +27,7 @@ from safepoint.shared.terminal import add, key_of, own_id
 if TYPE_CHECKING:
     from safepoint.console.signing import Signer
 
-_CHANGING: Final = ("approvers", "operators", "people", "app")
+_CHANGING: Final = ("approvers", "operators", "people")
 
 
 def commands(sub: Any) -> None:
@@ -57,11 +57,11 @@ def _console(options: argparse.Namespace) -> int:
         raise missing(
             "safepoint console needs Starlette, uvicorn and Jinja2, and one is missing.", "console"
         ) from None
-    told = settings.read(options.config)
-    names = dict.fromkeys(options.names or told.stores)
+    config = settings.read(options.config)
+    names = dict.fromkeys(options.names or config.stores)
     if not names:
         raise ConfigurationError("No settings name a store.", "Name one: safepoint console NAME")
-    stores = _Stores({each: told.store(each) for each in names}, options)
+    stores = _Stores({each: config.store(each) for each in names}, options)
     _warn(stores)
     return _serve(options, stores)
 

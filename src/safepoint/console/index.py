@@ -252,9 +252,9 @@ class Index:
             if (until := row.wait.question.until)
         ]
         with self._lock:
-            told = [(name, each) for name, each in self._done.items() if name not in self._away]
+            answered = [(name, each) for name, each in self._done.items() if name not in self._away]
             unread = {n: text for n, text in self._unread.items() if n not in self._away}
-        found = [*expired, *(row for _, rows in told for row in rows)]
+        found = [*expired, *(row for _, rows in answered for row in rows)]
         return sorted(found, key=lambda each: each.at, reverse=True)[:_DONE], unread
 
     def _known(self) -> list[tuple[Spot, _Clue]]:
@@ -319,8 +319,8 @@ class Index:
                 _check_there(desk)
             is_dark = isinstance(error, DecodeError) and _is_encrypted(desk.ledger, spot.thread)
             if not is_dark:
-                told = type(error).__name__, str(error)
-                alarm = Alarm(spot, *told, *_is_known(desk.ledger, spot.thread))
+                named = type(error).__name__, str(error)
+                alarm = Alarm(spot, *named, *_is_known(desk.ledger, spot.thread))
         with self._lock:
             if whole:
                 _put(self._broken, spot, alarm if is_broken else None)

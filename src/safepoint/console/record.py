@@ -256,8 +256,8 @@ class _History:
         except CheckpointError as error:
             if isinstance(error, SealBroken | RolledBack | NotFound) and error.kind != "answers":
                 raise  # somebody changed it since
-            told = "questions", *(["answers"] if error.kind == "answers" else [])
-            record.unread |= dict.fromkeys(told, _named(error))
+            parts = "questions", *(["answers"] if error.kind == "answers" else [])
+            record.unread |= dict.fromkeys(parts, _named(error))
             return
         if all(self._is_here(each.question) for each in waits):
             record.waits = waits

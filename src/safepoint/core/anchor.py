@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from threading import Lock
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-from safepoint.core.errors import RolledBack
-from safepoint.core.names import Head, check_name
+from safepoint.core.names import Head, check_name, is_further
 from safepoint.core.storage import Tenants
-
-_T = TypeVar("_T")
 
 
 class Anchor(Protocol):
@@ -27,8 +23,7 @@ class Anchor(Protocol):
     You can write your own in ten lines, for a database, a bucket or a service:
 
     ```python
-    from safepoint.core.names import Head
-    from safepoint.core.anchor import is_further
+    from safepoint.core.names import Head, is_further
 
 
     class DictAnchor:
@@ -109,119 +104,7 @@ class RewindingAnchor(Protocol):
         """Set the head, to an earlier one or to none, durably."""
 
 
-def is_further(thread: str, known: Head | None, head: Head) -> bool:
-    """Tell whether an anchor at `known` has to move to `head`.
-
-    Args:
-        thread: the thread, for the message.
-        known: the current head.
-        head: the new one.
-
-    Raises:
-        RolledBack: both have the same sequence, and they are not the same record.
-    """
-    if known is None or head.sequence > known.sequence:
-        return True
-    if head.sequence == known.sequence and head.digest != known.digest:
-        raise RolledBack(
-            f"{thread} {head} is not the record that the anchor has seen there.", kind="other"
-        )
-    return False
-
-
-class AnchorBase(Tenants, ABC):
-    """The common part of this package's anchors."""
-
-    def read(self, store: str, thread: str) -> Head | None:
-        """Return the thread's head as it was last seen, or None if it never was.
-
-        Raises:
-            RolledBack: this is the anchor of another store.
-            Unavailable: the anchor cannot be read, or is damaged.
-            Unsafe: others could change what is stored there.
-        """
-        check_name("store", store)
-        check_name("thread", thread)
-        return self._hold(store, lambda held: self._head(held, (store, self._tenant, thread)))
-
-    def advance(self, store: str, thread: str, head: Head) -> None:
-        """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
-
-        Raises:
-            RolledBack: another record is known at that sequence. The anchor stays as it is; or this
-                is the anchor of another store.
-            Unavailable: the anchor is gone, closed, full or held, or the disk fails. It holds
-                the head it had, or this one.
-            Unsafe: others could change what is stored there.
-        """
-        check_name("store", store)
-        check_name("thread", thread)
-        place = store, self._tenant, thread
-
-        def move(held: Any) -> None:
-            known = self._head(held, place)
-            # The same is written again: whoever wrote it may have died before the sync.
-            if is_further(thread, known, head) or head == known:
-                self._put(held, place, head)
-
-        self._hold(store, move, write=True)
-
-    def threads(self, store: str) -> list[str]:
-        """Return the name of each thread of the store that was ever seen, sorted.
-
-        Raises:
-            RolledBack: this is the anchor of another store.
-            Unavailable: the anchor cannot be read.
-            Unsafe: others could change what is stored there.
-        """
-        check_name("store", store)
-        return self._hold(store, lambda held: sorted(self._threads(held, store)))
-
-    def tenants(self, store: str) -> list[str]:
-        """Return the names of the tenants that have a thread in this anchor, sorted.
-
-        Raises:
-            RolledBack: this is the anchor of another store.
-            Unavailable: the anchor cannot be read.
-            Unsafe: others could change what is stored there.
-        """
-        check_name("store", store)
-        return self._hold(store, lambda held: self._tenants_in(self._tenants(held, store)))
-
-    def rewind(self, store: str, thread: str, head: Head | None) -> None:
-        """Set the head, to an earlier one or to none. It is on disk when this returns.
-
-        It is for an operator who accepts a loss or replaces a damaged store. Everything after
-        `head` is given up: from then on, a rollback to `head` cannot be detected.
-
-        Raises:
-            RolledBack: this is the anchor of another store.
-            Unavailable: the anchor is gone, closed, full or held, or the disk fails.
-            Unsafe: others could change what is stored there.
-        """
-        check_name("store", store)
-        check_name("thread", thread)
-        place = store, self._tenant, thread
-        self._hold(store, lambda held: self._put(held, place, head), write=True)
-
-    @abstractmethod
-    def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
-        """Run `act` on the anchor of this store, with exclusive access if it writes."""
-
-    @abstractmethod
-    def _head(self, held: Any, place: tuple[str, str, str]) -> Head | None: ...
-
-    @abstractmethod
-    def _put(self, held: Any, place: tuple[str, str, str], head: Head | None) -> None: ...
-
-    @abstractmethod
-    def _threads(self, held: Any, store: str) -> Iterable[str]: ...
-
-    @abstractmethod
-    def _tenants(self, held: Any, store: str) -> Iterable[str]: ...
-
-
-class InMemoryAnchor(AnchorBase):
+class InMemoryAnchor(Tenants):
     """Keeps the heads in this process until it ends, of any number of stores.
 
     It detects changes to a storage only while the process runs: after a restart nothing is
@@ -235,21 +118,38 @@ class InMemoryAnchor(AnchorBase):
     def __repr__(self) -> str:
         return f"InMemoryAnchor(<{len(self._heads)} threads>)"
 
-    def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was."""
+        return self._heads.get(self._place(store, thread))
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        """Remember `head`. One that is older than what is known, or the same, is ignored.
+
+        Raises:
+            RolledBack: another record is known at that sequence.
+        """
+        place = self._place(store, thread)
         with self._lock:
-            return act(self._heads)
+            if is_further(thread, self._heads.get(place), head):
+                self._heads[place] = head
 
-    def _head(self, held: Any, place: tuple[str, str, str]) -> Head | None:
-        return self._heads.get(place)
+    def threads(self, store: str) -> list[str]:
+        """Return the name of each thread of the store that was ever seen, sorted."""
+        scope = check_name("store", store), self._tenant
+        return sorted(thread for *of, thread in list(self._heads) if (*of,) == scope)
 
-    def _put(self, held: Any, place: tuple[str, str, str], head: Head | None) -> None:
-        if head is None:
+    def tenants(self, store: str) -> list[str]:
+        """Return the name of each tenant that has a thread in this anchor."""
+        check_name("store", store)
+        return self._tenants_in(tenant for of, tenant, _ in list(self._heads) if of == store)
+
+    def rewind(self, store: str, thread: str, head: Head | None) -> None:
+        """Set the head, to an earlier one or to none."""
+        place = self._place(store, thread)
+        with self._lock:
             self._heads.pop(place, None)
-        else:
-            self._heads[place] = head
+            if head is not None:
+                self._heads[place] = head
 
-    def _threads(self, held: Any, store: str) -> Iterable[str]:
-        return (thread for *of, thread in self._heads if of == [store, self._tenant])
-
-    def _tenants(self, held: Any, store: str) -> Iterable[str]:
-        return [tenant for of, tenant, _ in self._heads if of == store]
+    def _place(self, store: str, thread: str) -> tuple[str, str, str]:
+        return check_name("store", store), self._tenant, check_name("thread", thread)

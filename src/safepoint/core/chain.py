@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple, TypeVar
@@ -65,47 +67,41 @@ TRIES: Final = 1000  # of a record that others come before
 _T = TypeVar("_T")
 
 
-class _Translated:
-    """Turns any exception of custom code in the block into an error of this package."""
-
-    __slots__ = ("_kind", "_to", "_what")
-
-    def __init__(
-        self,
-        to: type[CheckpointError],
-        what: str,
-        kind: Literal["anchor", "journal"] | None = None,
-    ) -> None:
-        self._to, self._what, self._kind = to, what, kind
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
-        if isinstance(error, Exception) and not isinstance(error, CheckpointError):
-            what = f"{self._what}: it raised {type(error).__name__}."
-            raise self._to(what, Unavailable.do, self._kind) from error
-        if self._kind and type(error) is Unavailable:
-            error.kind = self._kind
+@contextmanager
+def _translated(
+    what: str,
+    kind: Literal["anchor", "journal"] | None = None,
+    to: type[CheckpointError] = Unavailable,
+) -> Iterator[None]:
+    """Turn any exception of custom code in the block into an error of this package."""
+    try:
+        yield
+    except CheckpointError as error:
+        if kind and type(error) is Unavailable:
+            error.kind = kind
+        raise
+    except Exception as error:
+        raise to(f"{what}: it raised {type(error).__name__}.", Unavailable.do, kind) from error
 
 
-def storage_errors(doing: str, what: object) -> _Translated:
+def storage_errors(doing: str, what: object) -> AbstractContextManager[None]:
     """Turn an exception of a custom storage into an error of this package."""
-    return _Translated(Unavailable, f"The storage could not {doing} {what}")
+    return _translated(f"The storage could not {doing} {what}")
 
 
-def anchor_errors(doing: str, what: str) -> _Translated:
+def anchor_errors(doing: str, what: str) -> AbstractContextManager[None]:
     """Turn an exception of a custom anchor into an error of this package."""
-    return _Translated(Unavailable, f"The anchor could not {doing} {what}", "anchor")
+    return _translated(f"The anchor could not {doing} {what}", "anchor")
 
 
-def journal_errors() -> _Translated:
+def journal_errors() -> AbstractContextManager[None]:
     """Turn an exception of a custom journal into an error of this package."""
-    return _Translated(Unavailable, "The journal could not be written", "journal")
+    return _translated("The journal could not be written", "journal")
 
 
-def cipher_errors(to: type[CheckpointError], doing: str) -> _Translated:
+def cipher_errors(to: type[CheckpointError], doing: str) -> AbstractContextManager[None]:
     """Turn an exception of a cipher into an error of this package."""
-    return _Translated(to, f"The cipher could not {doing} the state")
+    return _translated(f"The cipher could not {doing} the state", to=to)
 
 
 def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
@@ -160,6 +156,7 @@ class End(NamedTuple):
     is_deleted: bool
 
 
+@dataclass(eq=False)
 class View:
     """Reads and verifies the records of a store, and appends to them.
 
@@ -181,27 +178,19 @@ class View:
         known: the end of each thread, as this process last saw it.
     """
 
-    def __init__(
-        self,
-        storage: CheckpointStorage,
-        store: str,
-        keys: Keyring,
-        anchor: Anchor | None,
-        limits: Limits,
-        use: Use = "record",
-        tenant: str = "",
-        anchored_as: str = "",
-    ) -> None:
-        self.storage = storage
-        self.store = store
-        self.anchored_as = anchored_as or store
-        self.keys = keys
-        self.anchor = anchor
-        self.limits = limits
-        self.use = use
-        self.tenant = tenant
-        self._scanning = storage if isinstance(storage, ScanningStorage) else None
-        self.known: dict[str, End] = {}
+    storage: CheckpointStorage
+    store: str
+    keys: Keyring
+    anchor: Anchor | None
+    limits: Limits
+    use: Use = "record"
+    tenant: str = ""
+    anchored_as: str = ""
+    known: dict[str, End] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self.anchored_as = self.anchored_as or self.store
+        self._scanning = self.storage if isinstance(self.storage, ScanningStorage) else None
 
     def for_tenant(self, tenant: str) -> View:
         """Return the same for one tenant.
@@ -215,8 +204,7 @@ class View:
         check_tenant(tenant, self.tenant)
         storage = scoped(self.storage, tenant)
         anchor = None if self.anchor is None else scoped(self.anchor, tenant)
-        given = storage, self.store, self.keys, anchor, self.limits, self.use
-        return View(*given, tenant, self.anchored_as)
+        return replace(self, storage=storage, anchor=anchor, tenant=tenant)
 
     def threads(self) -> list[str]:
         """Return the threads of the storage and of the anchor, so that a missing one is listed."""

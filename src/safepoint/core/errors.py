@@ -31,14 +31,15 @@ import os
 import shlex
 from typing import Any, Literal
 
-_Lost = Literal["anchor", "journal", "answers", "refused"]
-_Place = Literal["hard-link", "link", "other-kind", "other-owner", "replaceable", "replaced"]
-_Unusable = Literal[_Lost, _Place, "stranger", "writable"]
-_Sealed = Literal["form", "key", "revoked", "place", "tenant", "chain", "journal", "answers"]
-_Approved = Literal["form", "key", "mismatch", "used", "moved"]
-_History = Literal["missing", "other"]
-_Large = Literal["memory", "pickle"]
-Kind = Literal["held", "ended", _Unusable, _Sealed, _Approved, _History, _Large]
+_PartKind = Literal["anchor", "journal", "answers", "refused"]
+_PlaceKind = Literal["hard-link", "link", "other-kind", "other-owner", "replaceable", "replaced"]
+_AwayKind = Literal[_PartKind, _PlaceKind, "stranger", "writable"]
+_SealKind = Literal["form", "key", "revoked", "place", "tenant", "chain", "journal", "answers"]
+_ApprovalKind = Literal["form", "key", "mismatch", "used", "moved"]
+_ChainKind = Literal["missing", "other"]
+_SizeKind = Literal["memory", "pickle"]
+_RunKind = Literal["held", "ended", "busy"]
+ErrorKind = Literal[_RunKind, _AwayKind, _SealKind, _ApprovalKind, _ChainKind, _SizeKind]
 """Which of several things of its class an error is."""
 
 
@@ -53,9 +54,9 @@ class CheckpointError(Exception):
     """
 
     do = "Look up its name, and do what the site says first."
-    kind: Kind | None = None
+    kind: ErrorKind | None = None
 
-    def __init__(self, what: str, do: str | None = None, kind: Kind | None = None) -> None:
+    def __init__(self, what: str, do: str | None = None, kind: ErrorKind | None = None) -> None:
         self.what = what
         self.do = do or self.do
         super().__init__(self.what, self.do)
@@ -91,7 +92,10 @@ class ThreadDeleted(NotFound):
 
 
 class Conflict(CheckpointError):
-    """Another writer saved that sequence first. Nothing was overwritten."""
+    """Another writer saved that sequence first. Nothing was overwritten.
+
+    Its kind: "busy" if another run of a LangGraph thread goes on, or went on first.
+    """
 
     do = "Nothing was overwritten. Load the latest checkpoint, and decide again from there."
 
@@ -126,7 +130,7 @@ class LimitExceeded(CheckpointError, ValueError):
     """
 
     do = "Save a reference to what is large in its place, or raise the limit if it is all yours."
-    kind: _Large | None
+    kind: _SizeKind | None
 
 
 class SealBroken(CheckpointError):
@@ -138,7 +142,7 @@ class SealBroken(CheckpointError):
     "answers" if it is of those.
     """
 
-    kind: _Sealed | None
+    kind: _SealKind | None
     do = (
         "Nothing was decoded. Do not use it: find out who can write the store, then restore a copy"
         " that verifies."
@@ -152,7 +156,7 @@ class RolledBack(CheckpointError):
     stands where the known one stood.
     """
 
-    kind: _History | None
+    kind: _ChainKind | None
     do = (
         "Find out who did that, and restore a copy that verifies. Only if none is left, accept the"
         " loss by name: Ledger.accept_loss."
@@ -166,7 +170,7 @@ class Unavailable(CheckpointError):
     "refused" if the permissions of the store say no to this credential.
     """
 
-    kind: _Unusable | None
+    kind: _AwayKind | None
     do = "Mend what the message names, and try again."
 
 
@@ -213,7 +217,7 @@ class ApprovalRefused(CheckpointError, RuntimeError):
     """
 
     do = "Nothing was done with it. Ask people again, about what is asked now."
-    kind: _Approved | None
+    kind: _ApprovalKind | None
     question: Any = None
 
 

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from copy import copy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from heapq import merge
 from pathlib import Path
@@ -51,7 +51,7 @@ from safepoint.core.names import (
     with_tenant,
 )
 from safepoint.core.record import Opened, Place, seal
-from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
+from safepoint.core.storage import CheckpointStorage, Closing, InMemoryCheckpointStorage
 
 MAX_TEXT: Final = 256
 _PART: Final = 64
@@ -183,8 +183,7 @@ class Event:
 
     def __post_init__(self) -> None:
         choices = self.what in WHATS and self.outcome in OUTCOMES
-        kinds = type(self.actor) is Actor and type(self.detail) is str
-        if not choices or not kinds or not (self.digest is None or is_digest(self.digest)):
+        if not choices or not (self.digest is None or is_digest(self.digest)):
             raise ConfigurationError(
                 f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor."
             )
@@ -235,7 +234,7 @@ LIMITS: Final = Limits(state_bytes=32 * 1024)
 _FOREIGN: Final = (AttributeError, KeyError, TypeError)  # what fields of another type raise
 
 
-class Journal:
+class Journal(Closing):
     """Records who did what, when, before it counts as done, in any storage.
 
     An entry is durable when `record` returns. If it cannot be written, `record` raises: then do not
@@ -287,9 +286,7 @@ class Journal:
         view, anchored = self._view, copy(self)
         if view.anchor is None:
             check_apart(view.storage, view.keys, anchor)
-            given = view.storage, view.store, view.keys, anchor, LIMITS
-            name = journal_of(store)
-            anchored._view = View(*given, "journal", view.tenant, name)  # noqa: SLF001  of our own kind
+            anchored._view = replace(view, anchor=anchor, anchored_as=journal_of(store))  # noqa: SLF001  of our own kind
         return anchored
 
     def __repr__(self) -> str:
@@ -299,6 +296,11 @@ class Journal:
     def path(self) -> Path | None:
         """Where the entries are in the file system, if they are."""
         return getattr(self._view.storage, "path", None)
+
+    def close(self) -> None:
+        """Close its storage, if that can be closed."""
+        if isinstance(self._view.storage, Closing):
+            self._view.storage.close()
 
     def record(self, event: Event) -> Entry:
         """Write an event durably, to the chain of its thread and the scope of its tenant.

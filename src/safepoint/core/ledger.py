@@ -577,9 +577,7 @@ class Ledger:
 
     # --- forget
 
-    def prune(
-        self, thread: str, *, keep: int, since: int | None = None, dry_run: bool = False
-    ) -> int:
+    def prune(self, thread: str, *, keep: int, since: int | None = None) -> int:
         """Verify a thread, then remove all but the newest `keep` states and what follows them.
 
         A signed base says where the thread begins now, so the rest still verifies. A deleted thread
@@ -589,7 +587,6 @@ class Ledger:
             thread: the thread.
             keep: how many of the newest states to keep.
             since: also keep everything from this sequence on.
-            dry_run: change nothing, and return how many would be removed.
 
         Returns:
             How many records were removed.
@@ -604,28 +601,26 @@ class Ledger:
                 f"keep is {quoted(keep)}, and must be a whole number from 1 up."
             )
         self._retention()
-        self.verify(thread, anchor=self.anchor is not None and not dry_run)
+        self.verify(thread, anchor=self.anchor is not None)
         if self._last(thread).header.kind == "deleted":
             return 0  # `erase` is for that
         # What is verified is anchored, and the anchored record stays.
-        anchored = None if dry_run else self._view.anchored(thread)
+        anchored = self._view.anchored(thread)
         needed = MAX_SEQUENCE if since is None else check_sequence(since)
 
-        def look() -> tuple[Opened | None, int]:
-            left, removed, first = keep, 0, None
+        def look() -> Opened | None:
+            left = keep
             for opened in self._view.back(thread):
                 header = opened.header
                 seen = anchored is None or header.sequence <= anchored.sequence
                 left -= header.kind != "note" and seen and left > 0
-                if first is not None:
-                    removed += 1
-                elif not left and header.sequence <= needed:
-                    first = opened
-            return first, removed
+                if not left and header.sequence <= needed:
+                    return opened
+            return None
 
-        first, removed = self._view._retry_if_pruned(thread, look)  # noqa: SLF001  of our own kind
-        if first is None or first.header.sequence == 1 or dry_run:
-            return removed
+        first = self._view._retry_if_pruned(thread, look)  # noqa: SLF001  of our own kind
+        if first is None or first.header.sequence == 1:
+            return 0
         detail = f"keep from #{first.header.sequence} on"
         with self.log.doing("prune", thread, detail=detail):
             return self._cut(first)
@@ -759,7 +754,10 @@ class Ledger:
         scopes = [(self.tenant(name), target.tenant(name)) for name in tenants]
         done = 0
         for thread in names:
-            with self.log.doing("copy", thread, detail=f"to {target!r}"):
+            with (
+                self.log.doing("copy", thread, detail=f"to {target!r}"),
+                target.log.doing("copy", thread, detail=f"from {self!r}"),
+            ):
                 done += self._copy(target, thread, up_to)
         return done + sum(scope.copy_to(other, up_to=up_to) for scope, other in scopes)
 
@@ -893,7 +891,7 @@ class Leases:
     def __init__(self, worker: str | None, seconds: float) -> None:
         self.worker = None if worker is None else check_name("worker", worker)
         self.seconds = seconds
-        self.threads: dict[tuple[str, str], Owned] = {}  # by tenant and thread
+        self.threads: dict[tuple[int, str, str], Owned] = {}  # by process, tenant and thread
         self.lock = Lock()
 
 
@@ -917,7 +915,7 @@ class Owners:
 
     def own(self, thread: str, worker: str, seconds: float) -> Owned:
         """Take the lease of a thread, as `Ledger.own` says."""
-        storage, at = self._leasing(), (self._tenant, check_name("thread", thread))
+        storage, at = self._leasing(), self._at(check_name("thread", thread))
         if at in self.leases.threads:
             raise ConfigurationError(f"This ledger owns {thread} already.")
         with self._log.watching("own", thread), storage_errors("lease", thread):
@@ -938,7 +936,7 @@ class Owners:
         refuses saves by anyone else. It is free for a worker that takes leases by itself.
         """
         check_name("thread", thread)
-        lease, owned = None, self._mine(thread)
+        lease, owned = None, self.leases.threads.get(self._at(thread))
         with storage_errors("find the owner of", thread):
             if isinstance(self._storage, LeasingStorage):
                 lease = self._storage.lease(thread)
@@ -950,12 +948,12 @@ class Owners:
 
     def token(self, thread: str) -> int | None:
         """Return the token to save with, and take or renew the lease if necessary."""
-        owned, mine = self._mine(thread), self.leases
+        mine, at = self.leases, self._at(thread)
+        owned = mine.threads.get(at)
         if mine.worker is not None:
             if owned is None:
                 with mine.lock:  # or two threads of this process would fence each other off
-                    owned = mine.threads.get((self._tenant, thread))
-                    owned = owned or self.own(thread, mine.worker, mine.seconds)
+                    owned = mine.threads.get(at) or self.own(thread, mine.worker, mine.seconds)
             elif time.monotonic() - owned.renewed > owned.seconds / 2:
                 self._renew(owned)
         return None if owned is None else owned.lease.token
@@ -966,7 +964,7 @@ class Owners:
         Raises:
             NotOwner: another worker holds it.
         """
-        if owned := self._mine(thread):
+        if owned := self.leases.threads.get(self._at(thread)):
             self._renew(owned)
             return
         if self.token(thread) is not None:
@@ -985,26 +983,21 @@ class Owners:
 
         If another worker has taken it in the meantime, it stays theirs.
         """
-        for (tenant, name), owned in list(self.leases.threads.items()):
-            if tenant == self._tenant and thread in (None, name):
+        for at, owned in list(self.leases.threads.items()):
+            if at == self._at(at[2] if thread is None else thread):
                 owned.release()
 
     def let_go(self, owned: Owned) -> None:
         """Release one lease, once."""
-        at = self._tenant, owned.lease.thread
+        at = self._at(owned.lease.thread)
         if self.leases.threads.get(at) is owned:
             del self.leases.threads[at]
-            if owned.process == os.getpid():  # and not that of the process this was forked from
-                with suppress(NotOwner), storage_errors("release", owned.lease.thread):
-                    self._leasing().release(owned.lease)
+            with suppress(NotOwner), storage_errors("release", owned.lease.thread):
+                self._leasing().release(owned.lease)
 
-    def _mine(self, thread: str) -> Owned | None:
-        """Return this worker's lease on a thread, unless it was taken before a fork."""
-        owned = self.leases.threads.get((self._tenant, thread))
-        if owned and owned.process != os.getpid() and self.leases.worker is not None:
-            self.leases.threads.pop((self._tenant, thread), None)
-            return None
-        return owned
+    def _at(self, thread: str) -> tuple[int, str, str]:
+        """Return where its lease is. What was taken before a fork stays with the parent."""
+        return os.getpid(), self._tenant, thread
 
     def _renew(self, owned: Owned) -> None:
         thread = owned.lease.thread
@@ -1034,7 +1027,6 @@ class Owned(AbstractContextManager["Owned"]):
     lease: Lease
     seconds: float
     renewed: float = field(default_factory=time.monotonic, init=False, repr=False)
-    process: int = field(default_factory=os.getpid, init=False, repr=False)
 
     def release(self) -> None:
         """Release the thread. If another worker has taken it, it stays theirs."""

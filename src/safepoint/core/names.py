@@ -14,6 +14,7 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     InvalidId,
+    RolledBack,
     Unavailable,
     quoted,
 )
@@ -162,6 +163,16 @@ def check_sequence(sequence: object) -> int:
     return sequence
 
 
+def check_place(thread: object, sequence: object) -> None:
+    """Check the place of a record in a store.
+
+    Raises:
+        InvalidId: the thread or the sequence is outside the grammar.
+    """
+    check_name("thread", thread)
+    check_sequence(sequence)
+
+
 def digest_of(data: bytes) -> str:
     """Return the digest of `data` in the form that records use."""
     return f"sha256:{hashlib.sha256(data).hexdigest()}"
@@ -225,6 +236,26 @@ class Head:
 
     def __str__(self) -> str:
         return f"#{self.sequence}"
+
+
+def is_further(thread: str, known: Head | None, head: Head) -> bool:
+    """Tell whether an anchor at `known` has to move to `head`.
+
+    Args:
+        thread: the thread, for the message.
+        known: the current head.
+        head: the new one.
+
+    Raises:
+        RolledBack: both have the same sequence, and they are not the same record.
+    """
+    if known is None or head.sequence > known.sequence:
+        return True
+    if head.sequence == known.sequence and head.digest != known.digest:
+        raise RolledBack(
+            f"{thread} {head} is not the record that the anchor has seen there.", kind="other"
+        )
+    return False
 
 
 class Heads(Protocol):

@@ -8,7 +8,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from threading import Lock
-from typing import Any, Final, Protocol, Self, cast, runtime_checkable
+from typing import Any, Final, Protocol, Self, runtime_checkable
 
 from safepoint.core.errors import (
     ConfigurationError,
@@ -17,15 +17,16 @@ from safepoint.core.errors import (
     NotFound,
     NotOwner,
 )
-from safepoint.core.names import check_name, check_sequence, check_tenant, stamp
+from safepoint.core.names import check_name, check_place, check_sequence, check_tenant, stamp
 
 MAX_SECONDS: Final = 86_400
 _LEAST = 0.001
+_NEVER = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """The right to write a thread, granted by a storage.
+    """The right to write a thread, granted by a storage: a value, without a clock.
 
     ```python
     import time
@@ -47,77 +48,59 @@ class Lease:
 
     Args:
         thread: the thread.
-        owner: the worker that holds it.
+        owner: the worker that holds it; "" once it is released, and before the first one.
         token: its number. Each later lease on the thread has a higher one.
         expires: when another worker may take over the thread.
 
     Raises:
-        InvalidId: the thread, the owner or the token is outside its grammar.
+        InvalidId: the thread or the owner is outside its grammar.
     """
 
     thread: str
-    owner: str
-    token: int
-    expires: datetime
+    owner: str = ""
+    token: int = 0
+    expires: datetime = _NEVER
 
     def __post_init__(self) -> None:
         check_name("thread", self.thread)
-        check_name("worker", self.owner)
-        if self.token < 1:
-            raise InvalidId(f"{self.token} is not the token of a lease.", "Acquire the thread.")
+        if self.owner:
+            check_name("worker", self.owner)
 
-
-@dataclass(frozen=True, slots=True)
-class Ownership:
-    """The leases of a thread as a storage keeps them: a value, without side effects or a clock.
-
-    Attributes:
-        thread: the thread.
-        token: the highest token issued so far, or 0.
-        holder: the current lease, even if it has expired; None if the thread is free.
-    """
-
-    thread: str
-    token: int = 0
-    holder: Lease | None = None
-
-    def acquired(self, owner: str, seconds: float, now: datetime) -> Ownership:
-        """Return the ownership after `owner` acquires the thread.
+    def acquired(self, owner: str, seconds: float, now: datetime) -> Lease:
+        """Return the lease after `owner` acquires the thread.
 
         Raises:
             NotOwner: another worker owns it until later than `now`.
         """
-        holder = self.holder
         # A lease that ends later than any lease can comes from a wrong clock and counts as expired:
         # the token still tells the two owners apart.
         latest = now + timedelta(seconds=MAX_SECONDS, hours=1)
-        if holder is not None and holder.owner != owner and now < holder.expires <= latest:
+        if self.owner not in ("", owner) and now < self.expires <= latest:
             raise NotOwner(
-                f"Thread '{self.thread}' is owned by worker '{holder.owner}' until"
-                f" {stamp(holder.expires)}.",
+                f"Thread '{self.thread}' is owned by worker '{self.owner}' until"
+                f" {stamp(self.expires)}.",
                 "Wait until then. If it is dead for certain, own the thread under its name.",
             )
-        lease = Lease(self.thread, owner, self.token + 1, now + timedelta(seconds=seconds))
-        return Ownership(self.thread, lease.token, lease)
+        return Lease(self.thread, owner, self.token + 1, now + timedelta(seconds=seconds))
 
-    def renewed(self, lease: Lease, seconds: float, now: datetime) -> Ownership:
-        """Return the ownership after `lease` is extended to so many seconds from `now`.
+    def renewed(self, lease: Lease, seconds: float, now: datetime) -> Lease:
+        """Return `lease` extended to so many seconds from `now`.
 
         Raises:
             NotOwner: the lease was released, or another one took its place.
         """
         self._check_holder(lease)
-        return replace(self, holder=replace(lease, expires=now + timedelta(seconds=seconds)))
+        return replace(self, expires=now + timedelta(seconds=seconds))
 
-    def released(self, lease: Lease) -> Ownership:
-        """Return the ownership after the thread is released: only its highest token remains.
+    def released(self, lease: Lease) -> Lease:
+        """Return the lease after the thread is released: only its token counts.
 
         Raises:
             NotOwner: another lease took its place.
         """
-        if self.holder is not None or self.token != lease.token:
+        if self.owner or self.token != lease.token:
             self._check_holder(lease)
-        return replace(self, holder=None)
+        return replace(self, owner="")
 
     def check_fence(self, fence: int | None) -> None:
         """Refuse a save by anyone but the holder.
@@ -125,18 +108,17 @@ class Ownership:
         Raises:
             NotOwner: the thread has a holder with another token, or the token is of no holder.
         """
-        if fence != (None if self.holder is None else self.holder.token):
+        if fence != (self.token if self.owner else None):
             raise self._refusal("save carries", fence)
 
     def _check_holder(self, lease: Lease) -> None:
-        holder = self.holder
-        if holder is None or (holder.token, holder.owner) != (lease.token, lease.owner):
+        if not self.owner or (self.token, self.owner) != (lease.token, lease.owner):
             raise self._refusal(f"lease of worker '{lease.owner}' has", lease.token)
 
     def _refusal(self, what: str, token: int | None) -> NotOwner:
-        owner, holder = "has no owner", self.holder
-        if holder is not None:
-            owner = f"is owned by worker '{holder.owner}' with token {holder.token}"
+        owner = "has no owner"
+        if self.owner:
+            owner = f"is owned by worker '{self.owner}' with token {self.token}"
         carried = "no token" if token is None else f"token {token}"
         return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.")
 
@@ -302,6 +284,19 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+class Closing:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Close it. Closing it twice does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class Tenants:
     """Separates the threads of each tenant by a prefix."""
 
@@ -353,8 +348,7 @@ class Leasing(ABC):
         check_name("thread", thread)
         check_name("worker", owner)
         moment = check_span(seconds, self._clock())
-        kept = self._change_ownership(thread, lambda old: old.acquired(owner, seconds, moment))
-        return cast("Lease", kept.holder)
+        return self._change_lease(thread, lambda old: old.acquired(owner, seconds, moment))
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         """Extend a lease to so many seconds from now. Its token stays the same.
@@ -367,8 +361,7 @@ class Leasing(ABC):
             Unavailable: the storage could not keep it.
         """
         moment = check_span(seconds, self._clock())
-        kept = self._change_ownership(lease.thread, lambda old: old.renewed(lease, seconds, moment))
-        return cast("Lease", kept.holder)
+        return self._change_lease(lease.thread, lambda old: old.renewed(lease, seconds, moment))
 
     def release(self, lease: Lease) -> None:
         """Release a thread. The next token is still higher.
@@ -379,7 +372,7 @@ class Leasing(ABC):
             NotOwner: another one took its place.
             Unavailable: the storage could not keep that.
         """
-        self._change_ownership(lease.thread, lambda old: old.released(lease))
+        self._change_lease(lease.thread, lambda old: old.released(lease))
 
     def lease(self, thread: str) -> Lease | None:
         """Return the current lease of a thread, even if it has expired; None if it is free.
@@ -388,14 +381,15 @@ class Leasing(ABC):
             InvalidId: the thread is outside the grammar.
             Unavailable: the storage cannot tell.
         """
-        return self._ownership(check_name("thread", thread)).holder
+        found = self._last_lease(check_name("thread", thread))
+        return found if found.owner else None
 
     @abstractmethod
-    def _ownership(self, thread: str) -> Ownership:
-        """Return the stored leases of the thread."""
+    def _last_lease(self, thread: str) -> Lease:
+        """Return the last lease of the thread, even if it was released."""
 
     @abstractmethod
-    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+    def _change_lease(self, thread: str, step: Callable[[Lease], Lease]) -> Lease:
         """Apply `step` to it and store the result durably, in one step. Return the result."""
 
 
@@ -442,16 +436,6 @@ def no_record(thread: str, sequence: int, first: int) -> NotFound:
     return NotFound(f"Thread '{thread}' has no checkpoint {sequence}.")
 
 
-def check_place(thread: object, sequence: object) -> None:
-    """Check the place of a record.
-
-    Raises:
-        InvalidId: the thread or the sequence is outside the grammar.
-    """
-    check_name("thread", thread)
-    check_sequence(sequence)
-
-
 class InMemoryCheckpointStorage(Leasing, Tenants):
     """Keeps records in this process, as bytes, until it ends.
 
@@ -472,7 +456,7 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
         self._records: dict[tuple[str, str], dict[int, bytes]] = {}
         self._heads: dict[tuple[str, str], int] = {}
         self._bases: dict[tuple[str, str], tuple[int, bytes]] = {}
-        self._owners: dict[tuple[str, str], Ownership] = {}
+        self._leases: dict[tuple[str, str], Lease] = {}
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -481,7 +465,7 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
         check_place(thread, sequence)
         data, at = bytes(record), (self._tenant, thread)
         with self._lock:
-            self._ownership(thread).check_fence(fence)
+            self._last_lease(thread).check_fence(fence)
             head, first = self._heads.get(at, 0), self._first(thread)
             if sequence <= head or sequence < first:
                 raise taken(thread, sequence, first)
@@ -570,13 +554,13 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
         check_name("thread", thread)
         return (self.read(thread, sequence) for sequence in span(first, last))
 
-    def _ownership(self, thread: str) -> Ownership:
-        return self._owners.get((self._tenant, thread), Ownership(thread))
+    def _last_lease(self, thread: str) -> Lease:
+        return self._leases.get((self._tenant, thread), Lease(thread))
 
-    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+    def _change_lease(self, thread: str, step: Callable[[Lease], Lease]) -> Lease:
         with self._lock:
-            after = step(self._ownership(thread))
-            self._owners[self._tenant, thread] = after
+            after = step(self._last_lease(thread))
+            self._leases[self._tenant, thread] = after
             return after
 
     def _first(self, thread: str) -> int:

@@ -34,13 +34,13 @@ _TRUSTED: Final = (
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    scan = _added(
+    scan = _add_command(
         sub, "scan", _scan, "say what files are, and what the pickles in them import and call"
     )
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
     flag(scan, "--decompile", "print the pickles as Python code as well, as fickling reads them")
-    turn = _added(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
-    seal = _added(sub, "seal-model", _seal, "put a seal beside a model file")
+    turn = _add_command(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
+    seal = _add_command(sub, "seal-model", _seal, "put a seal beside a model file")
     for command in (turn, seal):
         command.add_argument("file", metavar="FILE", help="the model file")
         command.add_argument(
@@ -52,7 +52,7 @@ def commands(sub: Any) -> None:
     flag(turn, "--trusted", _TRUSTED)
 
 
-def _added(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
+def _add_command(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
     about = f"{what[:1].upper()}{what[1:]}. Only convert --trusted runs anything of a file."
     return add(sub, name, what, run, description=about)
 

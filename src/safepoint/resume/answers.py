@@ -106,9 +106,6 @@ class Answers:
         self.anchor: Final = anchor
         self._apart = set[tuple[str, Path | None]]()  # the keys that are known to lie elsewhere
 
-    def __repr__(self) -> str:
-        return f"Answers({self.storage!r}, {type(self.anchor).__name__})"
-
     # --- what people do
 
     def put(self, approver: Approver, text: str, *, why: str = "") -> None:
@@ -199,9 +196,9 @@ class Answers:
     def _append(
         self, person: Approver, tenant: str, chain: str, value: dict[str, Any], most: int
     ) -> tuple[bytes, Opened]:
-        """Append to a chain of one key, unless its last record says the same, and anchor the end.
+        """Append to a chain of one key, unless it ends with the same, and anchor the end.
 
-        After a hold is anchored, it may be released, so the same hold again is a new one.
+        A hold is always a new one: one like it may have been released, in another's chain.
         """
         view, payload = self._view(person.key, tenant), write_json(value, _LIMITS.state_bytes)
 
@@ -216,13 +213,9 @@ class Answers:
 
         with _answers_errors():
             last = next(view.back(chain), None)
-            # A crash may have come before the anchor. A hold that was anchored may be released
-            # since, in another person's chain: then the same hold again is a new one.
-            is_hold = "order" in value and value["order"] == "hold"
-            is_anchored = last is not None and view.anchored(chain) == last.head
-            if last is None or last.payload != payload or (is_hold and is_anchored):
+            if last is None or last.payload != payload or value.get("order") == "hold":
                 last = view.append(chain, write)
-            else:
+            else:  # a crash may have come before the anchor
                 view.verify(chain, anchor=True)
             return view.storage.read(chain, last.header.sequence), last
 

@@ -566,9 +566,9 @@ class Approvers:
         revoked: Iterable[Key | str] = (),
     ) -> None:
         self.keys: Final[dict[str, tuple[str, VerifyingKey]]] = {}
-        for name, given in keys.items():
+        for name, public in keys.items():
             check_name("approver", name)
-            for key in given if isinstance(given, Iterable) else (given,):
+            for key in public if isinstance(public, Iterable) else (public,):
                 self._add(name, key)
         self.revoked: Final = frozenset(
             each.id if isinstance(each, Key) else each for each in revoked

@@ -126,7 +126,7 @@ def _is_denied(answer: Iterable[Approval]) -> bool:
     return any(each.verdict == "denied" for each in answer)
 
 
-def check_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
+def require_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
     """Refuse a ledger without a journal.
 
     Args:
@@ -161,7 +161,7 @@ def check_askable(gate: Gate, ledger: Ledger, who: str) -> None:
     if not gate.approvers:
         raise ConfigurationError(f"{who} asks people, and the gate has no approvers.", NOBODY)
     gate.check_apart(ledger.keys)
-    check_journal(ledger, f"{who} can ask people", anchor=True)
+    require_journal(ledger, f"{who} can ask people", anchor=True)
 
 
 def check_wait(within: timedelta | None) -> None:
@@ -312,7 +312,7 @@ class Asking(NamedTuple):
                 break
             ours = self._decide(signed, now)
             asks = Reason.ASKED in self.question.reasons or bool(ours)
-            check_journal(self.ledger, f"{self._where} can be resumed", anchor=asks)
+            require_journal(self.ledger, f"{self._where} can be resumed", anchor=asks)
             self._log(ours, "intended", self.question.checkpoint)
             texts = {"question": self.question.text, "statements": [each.text for each in ours]}
             try:

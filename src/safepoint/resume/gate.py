@@ -38,21 +38,31 @@ _STRICT: Final[Mapping[Reason, int | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class May:
-    """How many people must approve an action, up to an amount.
+    """How many people must approve an action, up to an amount: its argument `amount`.
 
     Attributes:
         up_to: the highest amount that they may approve, or None for any.
         people: how many people must approve.
-        amount: the name of the argument with the amount, an int or a Decimal of 0 or more.
+
+    Raises:
+        ConfigurationError: it is not a number of people, or not an amount.
     """
 
     up_to: int | Decimal | None = None
     people: int = 1
-    amount: str = "amount"
 
-    def covers(self, arguments: Mapping[str, Any]) -> bool:
-        """Tell whether the amount is within the limit."""
-        return self.up_to is None or arguments[self.amount] <= self.up_to
+    def __post_init__(self) -> None:
+        is_limit = self.up_to is None or _is_amount(self.up_to)
+        if not is_limit or not 1 <= self.people <= MAX_APPROVERS:
+            raise ConfigurationError(
+                f"{quoted(self)} is no limit.",
+                "Give an int or a Decimal of 0 or more, or None for any amount, and from 1 to"
+                f" {MAX_APPROVERS} people.",
+            )
+
+    def covers(self, amount: Any) -> bool:
+        """Tell whether an amount is within the limit."""
+        return self.up_to is None or amount <= self.up_to
 
 
 class Policy:
@@ -86,8 +96,8 @@ class Policy:
             reasons.
 
     Raises:
-        ConfigurationError: a reason is unknown, a number is not valid, or it would weaken a fixed
-            rule: nobody approves `OWNED_BY_ANOTHER`, and `ASKED` always needs approval.
+        ConfigurationError: a number is not valid, or it would weaken a fixed rule: nobody approves
+            `OWNED_BY_ANOTHER`, and `ASKED` always needs approval.
     """
 
     __slots__ = ("_needs", "lifetime", "may")
@@ -100,10 +110,6 @@ class Policy:
         may: Mapping[str, Iterable[May]] | None = None,
     ) -> None:
         for reason, number in (people or {}).items():
-            if reason not in _STRICT:
-                raise ConfigurationError(
-                    f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
-                )
             least = 1 if reason == Reason.ASKED else 0
             never = reason == Reason.OWNED_BY_ANOTHER
             right = type(number) is int and least <= number <= MAX_APPROVERS and not never
@@ -125,13 +131,12 @@ class Policy:
         self.may: Final = (
             None if may is None else {action: tuple(limits) for action, limits in may.items()}
         )
-        for limits in (self.may or {}).values():
-            for each in limits:
-                if each.up_to is not None and not _is_amount(each.up_to):
-                    raise ConfigurationError(
-                        f"{quoted(each.up_to)} is no amount that people may approve.",
-                        "Give an int or a Decimal of 0 or more, or None for any amount.",
-                    )
+
+    @property
+    def most(self) -> int:
+        """The most people that it wants for anything."""
+        limits = (each for limits in (self.may or {}).values() for each in limits)
+        return max(*(number or 0 for number in self._needs.values()), *(m.people for m in limits))
 
     def needs(self, *reasons: Reason) -> int | None:
         """Return how many people must approve a resume: 0 if none, None if nobody can."""
@@ -196,22 +201,12 @@ class Gate:
         self.approvers: Final = Approvers({}) if approvers is None else approvers
         self.answers: Final = answers
         self.operators: Final = Approvers({}) if operators is None else operators
-        for reason in Reason if approvers is not None else ():
-            needed = self.policy.needs(reason) or 0
-            if needed > len(self.approvers):
-                raise ConfigurationError(
-                    f"The number of approvers is {len(self.approvers)}, and the policy wants"
-                    f" {needed} for {reason}.",
-                    "Want fewer in the policy, or add people to Approvers.",
-                )
-        for each in (each for limits in (self.policy.may or {}).values() for each in limits):
-            if not 1 <= each.people <= min(len(self.approvers), MAX_APPROVERS):
-                raise ConfigurationError(
-                    f"The number of approvers is {len(self.approvers)}, and the policy wants"
-                    f" {each.people}.",
-                    "Want one person or more in May(people=...), up to those who are there, and up"
-                    f" to {MAX_APPROVERS}.",
-                )
+        if approvers is not None and self.policy.most > len(approvers):
+            raise ConfigurationError(
+                f"The number of approvers is {len(approvers)}, and the policy wants"
+                f" {self.policy.most}.",
+                "Want fewer in the policy, or add people to Approvers.",
+            )
         if self.operators.keys and answers is None:
             raise ConfigurationError(
                 "The gate has operators, and no place where their orders are.",
@@ -245,10 +240,9 @@ class Gate:
         """
         if self.policy.may is None or not question.action:
             return "" if len(names) >= needed else _people(needed)
-        limits, arguments = self.policy.may.get(question.action, ()), question.arguments
-        limited = [each.amount for each in limits if each.up_to is not None]
-        right = all(_is_amount(arguments.get(name)) for name in limited)
-        fitting = [each for each in limits if right and each.covers(arguments)]
+        limits, amount = self.policy.may.get(question.action, ()), question.arguments.get("amount")
+        right = all(each.up_to is None for each in limits) or _is_amount(amount)
+        fitting = [each for each in limits if right and each.covers(amount)]
         if not fitting:
             raise ResumeRefused(
                 f"Nobody may approve {question.action} with these arguments.",

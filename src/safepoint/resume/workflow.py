@@ -28,7 +28,6 @@ from safepoint.core.errors import (
     EncodeError,
     NotOwner,
     ResumeRefused,
-    RolledBack,
     Unavailable,
     quoted,
 )
@@ -39,7 +38,6 @@ from safepoint.core.record import Checkpoint, check_word
 from safepoint.resume.approval import Question, Reason, end_of, signable
 from safepoint.resume.asking import (
     SHOW,
-    SPENT,
     Approved,
     Asking,
     anchor_end,
@@ -77,8 +75,10 @@ class Ask:
             somebody answers.
 
     Raises:
-        ConfigurationError: the action is not a word, the arguments cannot be stored exactly, or
-            the wait is too short or too long.
+        ConfigurationError: the action is not a word, an argument has no name, or the wait is too
+            short or too long.
+        EncodeError: an argument could not be restored faithfully, so nobody could sign it.
+        LimitExceeded: they are more than a person could read.
     """
 
     action: str
@@ -87,12 +87,7 @@ class Ask:
 
     def __post_init__(self) -> None:
         check_wait(self.within)
-        try:
-            self.arguments = signable(self.action, dict(self.arguments))
-        except CheckpointError as error:
-            raise ConfigurationError(
-                f"What {quoted(self.action)} is asked with cannot be signed. {error.what}", error.do
-            ) from error
+        self.arguments = signable(self.action, dict(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,41 +161,18 @@ class Migration:
         """Return the state for the next version.
 
         Raises:
-            ResumeRefused: the function raised, or returned something else than a state.
+            ResumeRefused: the function raised, or did not return a state.
         """
         shown = f"The migration from {quoted(self.before)} to {quoted(self.after)}"
         try:
-            returned = self.change(copy.deepcopy(state))
+            return {**self.change(copy.deepcopy(state))}
         except CheckpointError:
             raise
         except Exception as error:
             raise ResumeRefused(
-                f"{shown} raised {type(error).__name__}.",
+                f"{shown} failed ({type(error).__name__}).",
                 "The checkpoint is as it was. Mend the migration, and resume again.",
             ) from error
-        if not isinstance(returned, Mapping):
-            raise ResumeRefused(
-                f"{shown} returned {type(returned).__name__}.", "Return the whole state, as a dict."
-            )
-        return dict(returned)
-
-
-_SHAPE: Final[dict[str, Any]] = {
-    "state": dict,
-    "done": [str],
-    "tools": list,
-    "asked": {"action": str, "arguments": dict, "next": str, "within": int},
-}
-
-
-def _fits(value: Any, shape: Any) -> bool:
-    if isinstance(shape, type):
-        return type(value) is shape
-    if type(value) is not type(shape):
-        return False
-    if isinstance(shape, list):
-        return all(type(item) is shape[0] for item in value)
-    return value.keys() == shape.keys() and all(_fits(value[name], shape[name]) for name in shape)
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +197,7 @@ class Payload:
     def pack(self) -> dict[str, Any]:
         """Return it as plain values, without empty fields."""
         asked = self.asked
-        packed: dict[str, Any] = {"done": list(self.done), "state": copy.deepcopy(self.state)}
+        packed: dict[str, Any] = {"done": list(self.done), "state": self.state}
         if self.tools:
             packed["tools"] = self.tools.described
         if asked:
@@ -244,20 +216,21 @@ class Payload:
         Raises:
             ResumeRefused: it holds something else.
         """
-        is_state = checkpoint.kind == "state" and type(checkpoint.state) is dict
-        saved = checkpoint.state if is_state else {}
-        if {"state", "done"} <= saved.keys() <= _SHAPE.keys() and all(
-            _fits(value, _SHAPE[name]) for name, value in saved.items()
-        ):
-            with suppress(ConfigurationError, OverflowError):
-                tools = ToolSet.from_described(saved.get("tools", []))
-                asked, following = None, ""
-                if packed := saved.get("asked"):
-                    within = timedelta(seconds=packed["within"]) if packed["within"] else None
-                    asked = Ask(packed["action"], packed["arguments"], within)
-                    following = packed["next"]
-                if checkpoint.tools == (tools.digest if tools else None):
-                    return cls(saved["state"], tuple(saved["done"]), tools, asked, following)
+        try:
+            saved, asked, following = checkpoint.state, None, ""
+            tools = ToolSet.from_described(saved.get("tools", []))
+            if packed := saved.get("asked"):
+                within = timedelta(seconds=packed["within"]) if packed["within"] else None
+                asked = Ask(packed["action"], packed["arguments"], within)
+                following = packed["next"]
+            found = cls(saved["state"], tuple(saved["done"]), tools, asked, following)
+            names, is_state = (*found.done, following), checkpoint.kind == "state"
+            are_words = type(found.state) is dict and all(type(each) is str for each in names)
+            is_sealed = checkpoint.tools == (tools.digest if tools else None)
+            if is_state and are_words and is_sealed and found.pack() == saved:
+                return found
+        except (CheckpointError, AttributeError, KeyError, TypeError, OverflowError):
+            pass
         raise ResumeRefused(
             f"{checkpoint.thread} #{checkpoint.sequence} does not hold a workflow's state.",
             "Load it with Ledger.load, if you wrote it with Ledger.save.",
@@ -400,17 +373,15 @@ class Wanted:
             ResumeRefused: other steps are done than those that the workflow begins with; or a
                 migration failed.
         """
-        workflow, app = self.workflow, self.checkpoint.app
-        done = workflow.rename(app, self.saved.done)
-        steps = list(workflow.steps)
-        if list(done) != steps[: len(done)]:
+        workflow = self.workflow
+        carried, steps = workflow.carry(self.checkpoint.app, self.saved), [*workflow.steps]
+        if [*carried.done] != steps[: len(carried.done)]:
             raise ResumeRefused(
                 f"{self} was written by other steps than those of {workflow.name} today.",
                 "Resume it with the code that wrote it, or give the workflow a new version and a"
                 " migration that says which steps are done.",
             )
-        state, following = workflow.migrate(app, self.saved.state), [*steps[len(done) :], ""][0]
-        return Payload(state, done, workflow.tools, self.saved.asked, following)
+        return replace(carried, next=[*steps[len(carried.done) :], ""][0])
 
     def question(self) -> Question | None:
         """Return the question for the journal, and for people if they must approve it.
@@ -518,17 +489,7 @@ class Wanted:
             asked = each.question
             is_ours = (asked.store, asked.tenant, asked.thread) == ours
             if is_ours and asked.head.sequence < self.latest.sequence:
-                how = "An approval counts once. If that run was interrupted, resume it without."
-                notes = (link for link in self.ledger.back(self.thread) if link.label == SPENT)
-                kind = self.asking(asked).kind_of(notes)
-                if kind != "used":
-                    how = "No record that is left used it. See what was done since, and ask again."
-                raise ApprovalRefused(
-                    f"{each.approver} answered about {self.thread} {asked.head}, and it is at"
-                    f" #{self.latest.sequence} by now.",
-                    how,
-                    kind,
-                )
+                self.asking(asked).find_answer()  # which refuses it: the run went on from there
         question = self.question()
         if question is None and opened:
             raise ApprovalRefused(
@@ -551,8 +512,8 @@ class Run:
         ledger: the ledger of its checkpoints.
         thread: the name of the thread.
         payload: the content of the next checkpoint.
-        at: the thread's latest checkpoint, or None.
-        head: its sequence, or 0.
+        at: the thread's latest checkpoint.
+        head: its sequence.
         approved: what people approved, for the step that comes next, or None.
         lost: one sentence for each tool or permission that the run no longer has.
         expired: whether the run ended because nobody approved in time.
@@ -564,17 +525,16 @@ class Run:
     ledger: Ledger
     thread: str
     payload: Payload
-    at: Checkpoint | None = None
+    at: Checkpoint
     approved: Approved | None = None
     lost: tuple[str, ...] = ()
     expired: bool = False
     denied: bool = False
     back_to: int = 0
-    _at_odds: bool = field(default=False, init=False)
 
     @property
     def head(self) -> int:  # noqa: D102  among the attributes above
-        return 0 if self.at is None else self.at.sequence
+        return self.at.sequence
 
     @property
     def state(self) -> dict[str, Any]:
@@ -618,11 +578,6 @@ class Run:
             CheckpointError: the checkpoint was refused.
         """
         name = self.next
-        if self._at_odds:
-            raise ResumeRefused(
-                f"{self.thread} may or may not be captured after #{self.head}.",
-                "Resume it: what is saved tells how far it came.",
-            )
         if self.paused:
             raise ApprovalNeeded(
                 f"{self.thread} waits for people at #{self.head}.", SHOW, self.question
@@ -634,46 +589,30 @@ class Run:
             raise ResumeRefused(f"{self.thread} {how}.", "Start a new thread to run it again.")
         self.ledger.owners.keep(self.thread)
         check_held(self.workflow.gate, self.ledger, self.thread)
-        if self.approved is not None:
-            self._check_still_here(name)
-        given = copy.deepcopy(self.state)
-        returned = self.workflow.call(name, given, self._call(name))
+        self._check_still_here(name)
+        state = copy.deepcopy(self.state)
+        returned = self.workflow.call(name, state, self._call(name))
         asked = returned if isinstance(returned, Ask) else None
-        changes = _changes(name, None if asked else returned, given, self.state)
+        if isinstance(returned, Mapping):
+            state.update(returned)
+        elif returned is not asked:
+            raise ConfigurationError(
+                f"The step {name} returned {type(returned).__name__}.",
+                "Return a dict of what changes in the state, nothing, or an Ask.",
+            )
         if asked is not None:
             check_askable(self.workflow.gate, self.ledger, f"The step {name}")
-            at = None if self.at is None else _head(self.at)
-            self.ledger.log.write("pause", "intended", self.thread, at, asked.action)
+            self.ledger.log.write("pause", "intended", self.thread, _head(self.at), asked.action)
         done = (*self.done, name)
         payload = Payload(
-            state={**self.state, **copy.deepcopy(dict(changes))},
+            state=copy.deepcopy(state),
             done=done,
             tools=self.workflow.tools,
             asked=asked,
             next=next(iter(list(self.workflow.steps)[len(done) :]), ""),
         )
-        checkpoint = self.record(payload)
-        self.approved, self.back_to = None, 0
-        return checkpoint
-
-    def record(self, payload: Payload) -> Checkpoint:
-        """Save a payload as the thread's next checkpoint; it is for the workflow's own use."""
-        before, self.payload = self.payload, payload
-        try:
-            self.at = self.ledger.save(
-                self.thread,
-                payload.pack(),
-                app=self.workflow.app,
-                tools=payload.tools.digest if payload.tools else None,
-                after=self.head,
-            )
-        except BaseException as error:
-            at_anchor = isinstance(error, Unavailable) and error.kind == "anchor"
-            if at_anchor or isinstance(error, RolledBack):
-                self._at_odds = True  # it may be saved, so this run does not know where it is
-            else:
-                self.payload = before
-            raise
+        self.at = self.workflow.save(self.ledger, self.thread, payload, self.head)
+        self.payload, self.approved, self.back_to = payload, None, 0
         return self.at
 
     def finish(self) -> Run:
@@ -691,47 +630,26 @@ class Run:
         return f"Run({self.workflow.name!r}, {self.thread!r}, next={self.next!r}{how})"
 
     def _call(self, name: str) -> Call:
-        store, tenant = (self.at.store, self.at.tenant) if self.at else ("", "")
+        thread = with_tenant(self.at.tenant, self.thread)
         fork = f"-from-{self.back_to}" if self.back_to else ""
-        key = f"{store}/{with_tenant(tenant, self.thread)}/{self.head}{fork}/{name}"
+        key = f"{self.at.store}/{thread}/{self.head}{fork}/{name}"
         return Call(self.thread, name, self.head, key, self.approved)
 
     def _check_still_here(self, name: str) -> None:
-        """Record in the journal that a step is about to act, unless the thread has moved on.
+        """Refuse a step if the thread moved on; write to the journal that one acts on an approval.
 
         Raises:
-            Conflict: it has.
+            Conflict: it has, or this run does not know whether its last step was saved.
             Unavailable: it cannot be written down, so the step does not act.
         """
-        latest = self.ledger.latest(self.thread)
-        if self.at is None or latest.digest != self.at.digest:
+        newest = next(each for each in self.ledger.back(self.thread) if each.kind == "state")
+        if newest.opened.head != _head(self.at):
             raise Conflict(
-                f"{self.thread} is at #{latest.sequence} by now, and this run is at #{self.head}.",
+                f"{self.thread} is at #{newest.sequence} by now, and this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
-        self.ledger.log.write("act", "intended", self.thread, _head(latest), name)
-
-
-def _changes(
-    name: str, returned: object, given: dict[str, Any], before: dict[str, Any]
-) -> Mapping[str, Any]:
-    """Return the changes of a step, unless it modified its argument without returning that."""
-    changes = {} if returned is None else returned
-    if not isinstance(changes, Mapping):
-        raise ConfigurationError(
-            f"The step {name} returned {type(returned).__name__}.",
-            "Return a dict of what changes in the state, nothing, or an Ask.",
-        )
-    for key in {*given, *before} - set(changes):
-        # A class without a comparison of its own differs from any copy, changed or not.
-        if (key in given) != (key in before) or (
-            given[key] != before[key] and copy.deepcopy(before[key]) == before[key]
-        ):
-            raise ConfigurationError(
-                f"The step {name} changed the state in place, which is not kept.",
-                'Return what changes instead: return {"amount": 42}',
-            )
-    return changes
+        if self.approved is not None:
+            self.ledger.log.write("act", "intended", self.thread, _head(self.at), name)
 
 
 Step = Callable[..., Mapping[str, Any] | Ask | None]
@@ -739,11 +657,11 @@ Step = Callable[..., Mapping[str, Any] | Ask | None]
 
 
 class Workflow:
-    """A name and a list of steps. A step takes the state and returns what changes in it.
+    """A name and a list of steps. A step takes the state, and changes it or returns what changes.
 
-    A step is a plain function. It may run again, after a crash or by another worker at the same
-    time: what it does outside of the state must bear that. A step with a second argument gets a
-    `Call`, which has a key for that.
+    A step is a plain function. It gets a copy of the state, which is kept if the step succeeds. It
+    may run again, after a crash or by another worker at the same time: what it does outside of the
+    state must bear that. A step with a second argument gets a `Call`, which has a key for that.
 
     ```python
     from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, SigningKey, Workflow
@@ -801,9 +719,9 @@ class Workflow:
         self.gate: Final = gate or Gate()
         self.version = version
         check_word(self.app)
-        given = list(migrations)
-        self.migrations = {each.before: each for each in given}
-        if len(self.migrations) < len(given):
+        listed = list(migrations)
+        self.migrations = {each.before: each for each in listed}
+        if len(self.migrations) < len(listed):
             raise ConfigurationError(
                 f"Two migrations of the workflow {name} begin at one version.",
                 "Keep one: which of them to take would be a guess.",
@@ -832,15 +750,14 @@ class Workflow:
             CheckpointError: the checkpoint was refused.
         """
         self.gate.check_apart(ledger.keys)
-        run = Run(self, ledger, thread, Payload(copy.deepcopy(state), tools=self.tools))
+        payload = Payload(copy.deepcopy(state), tools=self.tools)
         try:
-            run.record(run.payload)
+            return Run(self, ledger, thread, payload, self.save(ledger, thread, payload, 0))
         except Conflict:
             raise Conflict(
                 f"{thread} has started already.",
                 "Nothing was overwritten. Go on with resume, or start a thread of another name.",
             ) from None
-        return run
 
     def resume(
         self,
@@ -962,22 +879,24 @@ class Workflow:
         step = self.steps[name]
         return step(state, call) if name in self._takes_call else step(state)
 
-    def migrate(self, app: str, state: dict[str, Any]) -> dict[str, Any]:
-        """Return a state of `app`, migrated to this version.
+    def save(self, ledger: Ledger, thread: str, payload: Payload, after: int) -> Checkpoint:
+        """Save the content of a run as the next checkpoint of its thread."""
+        tools = payload.tools.digest if payload.tools else None
+        state = copy.deepcopy(payload.pack())
+        return ledger.save(thread, state, app=self.app, tools=tools, after=after)
+
+    def carry(self, app: str, payload: Payload) -> Payload:
+        """Return the content of a checkpoint of `app` as this version has it.
 
         Raises:
             ResumeRefused: a migration failed.
         """
+        state, done = payload.state, payload.done
         for migration in self._paths.get(app.partition("@")[2], ()):
             state = migration.carry(state)
-        return state
-
-    def rename(self, app: str, done: tuple[str, ...]) -> tuple[str, ...]:
-        """Return what is done in `app` as this version has it."""
-        for migration in self._paths.get(app.partition("@")[2], ()):
             names = (migration.steps.get(name, name) for name in done)
             done = tuple(name for name in names if name is not None)
-        return done
+        return replace(payload, state=state, done=done, tools=self.tools)
 
     def _path(self, before: str) -> list[Migration]:
         """Return the migrations from a version to this one, in order; none if it is this one.
@@ -1011,8 +930,8 @@ def _step_name(step: Step) -> str:
 def _takes_call(step: Step) -> bool:
     """Tell whether a step takes a `Call` in addition to the state."""
     try:
-        given = inspect.signature(step).parameters.values()
+        parameters = inspect.signature(step).parameters.values()
     except (TypeError, ValueError):
         return False  # some built-in functions do not say
-    positional = [each for each in given if each.kind <= each.POSITIONAL_OR_KEYWORD]
+    positional = [each for each in parameters if each.kind <= each.POSITIONAL_OR_KEYWORD]
     return sum(each.default is each.empty for each in positional) > 1

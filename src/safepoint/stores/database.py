@@ -24,10 +24,11 @@ from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from threading import RLock
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from safepoint.core.errors import CheckpointError, LimitExceeded, Unavailable, quoted, shell
+from safepoint.core.storage import Closing
 from safepoint.stores import disk
 
 _T = TypeVar("_T")
@@ -38,6 +39,8 @@ _LOOK: Final = 100  # to open the file and check its schema
 _WORK: Final = 100_000
 _PER_UNIT: Final = 200  # bytes of the file: reading or pruning the whole file needs less
 _SLACK: Final = 4096  # a row is longer than the longest value in it
+_PATIENCE: Final = 30.0
+"""How many seconds to wait for other writers."""
 _STEP: Final = 0.1
 """How many seconds SQLite waits for other writers before Python can handle Ctrl-C."""
 _SETTINGS: Final = (
@@ -104,14 +107,13 @@ class _Shared:
         self.main: tuple[int, ...] | None = None
 
 
-class Database:
+class Database(Closing):
     """One SQLite file, for all threads and processes of a machine.
 
     Args:
         path: the file as the caller gave it.
         schema: the SQL that creates its tables.
         longest: how many bytes a value may have.
-        wait_seconds: how long to wait for other writers.
         create: create a missing file with mode 0600, and its folder with mode 0700.
         read_only: create and change nothing. If nobody uses the database, SQLite does not even
             create its log files.
@@ -127,7 +129,6 @@ class Database:
         schema: str,
         *,
         longest: int,
-        wait_seconds: float = 30.0,
         create: bool = True,
         read_only: bool = False,
     ) -> None:
@@ -135,7 +136,7 @@ class Database:
         self._folder = str(Path(self._file).parent)
         self._watched = *(self._file + suffix for suffix in BESIDE[:3]), self._folder
         self._schema, self._longest = schema, longest
-        self._seconds, self._read_only = wait_seconds, read_only
+        self._read_only = read_only
         if create and not read_only:
             with disk.translated("open", self._file):
                 self._prepare()
@@ -143,12 +144,6 @@ class Database:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._file!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the file. Closing it twice does nothing."""
@@ -217,7 +212,7 @@ class Database:
                     self._check_schema(sql)
                     opened.cookie = cookie
             except sqlite3.OperationalError as error:
-                end = end or time.monotonic() + self._seconds
+                end = end or time.monotonic() + _PATIENCE
                 if _code(error) != sqlite3.SQLITE_BUSY or time.monotonic() >= end:
                     raise
             else:
@@ -280,7 +275,7 @@ class Database:
         mode = "rw" if not self._read_only else "ro" if used else "ro&immutable=1"
         sql = sqlite3.connect(
             f"file:{quote(os.fsencode(self._file))}?mode={mode}",
-            timeout=min(_STEP, self._seconds),
+            timeout=_STEP,
             isolation_level=None,
             check_same_thread=False,
             uri=True,
@@ -409,7 +404,7 @@ class Database:
             )
         if code == sqlite3.SQLITE_BUSY:
             return Unavailable(
-                f"Another program has held {shown} for {self._seconds:g} s.",
+                f"Another program has held {shown} for {_PATIENCE:g} s.",
                 f"Find it, let it end, and try again: fuser -v {shown}",
             )
         name = getattr(error, "sqlite_errorname", type(error).__name__)

@@ -29,14 +29,19 @@ from safepoint.core.errors import (
     Unsafe,
     shell,
 )
-from safepoint.core.names import DEFAULT_LIMITS, MAX_SEQUENCE, Limits, check_name, stamp
+from safepoint.core.names import (
+    DEFAULT_LIMITS,
+    MAX_SEQUENCE,
+    Limits,
+    check_name,
+    check_place,
+    stamp,
+)
 from safepoint.core.storage import (
     Lease,
     Leasing,
-    Ownership,
     Tenants,
     ahead,
-    check_place,
     is_thread,
     no_record,
     span,
@@ -130,7 +135,7 @@ class FileCheckpointStorage(Leasing, Tenants):
         check_place(thread, sequence)
         data = sized(record, self._limit)
         with self._writing("save to", thread) as folder:
-            folder.ownership().check_fence(fence)
+            folder.lease().check_fence(fence)
             if not folder.follows(sequence):
                 # Even if the folder is not new: its creator may have died before this line.
                 os.fsync(folder.root)
@@ -263,18 +268,18 @@ class FileCheckpointStorage(Leasing, Tenants):
             for sequence in sequences:
                 yield folder.record(sequence, first)
 
-    def _ownership(self, thread: str) -> Ownership:
+    def _last_lease(self, thread: str) -> Lease:
         with self._reading(thread) as folder:
-            return Ownership(thread) if folder is None else folder.ownership()
+            return Lease(thread) if folder is None else folder.lease()
 
-    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
+    def _change_lease(self, thread: str, step: Callable[[Lease], Lease]) -> Lease:
         self._check_writable()
         with self._reading(thread) as found:
             if found is None:
-                step(Ownership(thread))  # a refusal must not create a folder
+                step(Lease(thread))  # a refusal must not create a folder
         # Not "save to", whose message says that nothing was saved: this may have been.
         with self._writing("keep the lease in", thread) as folder:
-            before = folder.ownership()
+            before = folder.lease()
             after = step(before)
             if not before.token:
                 # The folder may be new, and its token must not be lost with it.
@@ -432,12 +437,12 @@ class ThreadFolder:
             self.put(BASE, b"%010d\n%b" % (first, base), over=True)
         return below
 
-    def ownership(self) -> Ownership:
-        """Return the owner according to the lease file."""
+    def lease(self) -> Lease:
+        """Return the last lease according to its file."""
         try:
             text = self._read(LEASE, _LEASE_BYTES)
         except FileNotFoundError:
-            return Ownership(self.name)
+            return Lease(self.name)
         return read_lease(f"{self.path}/{LEASE}", self.name, text)
 
     def put(self, name: str, content: bytes, *, over: bool = False) -> None:
@@ -525,15 +530,14 @@ class ThreadFolder:
         return disk.read(f"{self.path}/{name}", name, self.fd, most, whole=whole)
 
 
-def write_lease(ownership: Ownership) -> bytes:
+def write_lease(lease: Lease) -> bytes:
     """Return the content of the file `lease`: one line, even if the thread was released."""
-    holder = ownership.holder
-    rest = "- -" if holder is None else f"{holder.owner} {stamp(holder.expires)}"
-    return f"safepoint-lease/1 {ownership.token} {rest}\n".encode()
+    rest = f"{lease.owner} {stamp(lease.expires)}" if lease.owner else "- -"
+    return f"safepoint-lease/1 {lease.token} {rest}\n".encode()
 
 
-def read_lease(path: str, thread: str, text: object) -> Ownership:
-    """Return the ownership that the content of a lease file states.
+def read_lease(path: str, thread: str, text: object) -> Lease:
+    """Return the lease that the content of a lease file states.
 
     Raises:
         Unavailable: `write_lease` did not write it.
@@ -542,10 +546,10 @@ def read_lease(path: str, thread: str, text: object) -> Ownership:
     if found is not None:
         token = int(found[1])
         if found[2] is None:
-            return Ownership(thread, token)
+            return Lease(thread, token=token)
         with suppress(ValueError):  # no such day, or the name of a device
             expires = datetime.fromisoformat(found[3].decode())
-            return Ownership(thread, token, Lease(thread, found[2].decode(), token, expires))
+            return Lease(thread, found[2].decode(), token, expires)
     raise Unavailable(
         f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
         "Stop every worker of the thread, and put it back from a backup.",

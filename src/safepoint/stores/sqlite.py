@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Final, TypeVar
 
-from safepoint.core.anchor import Anchor, AnchorBase
+from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
     CheckpointError,
     RolledBack,
@@ -26,13 +26,20 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import LIMITS, Journal
 from safepoint.core.keys import Keyring
-from safepoint.core.names import DEFAULT_LIMITS, Head, Limits, check_name, journal_of
+from safepoint.core.names import (
+    DEFAULT_LIMITS,
+    Head,
+    Limits,
+    check_name,
+    check_place,
+    is_further,
+    journal_of,
+)
 from safepoint.core.storage import (
+    Lease,
     Leasing,
-    Ownership,
     Tenants,
     ahead,
-    check_place,
     is_thread,
     no_record,
     span,
@@ -139,7 +146,6 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     Args:
         path: the file. There is no default: where state is stored is your decision.
         limits: how large a record may be.
-        wait_seconds: how long to wait for other writers.
         read_only: read an existing database; create and change nothing. If its last writer closes
             it in the meantime, the log stays, as after a crash.
 
@@ -155,13 +161,10 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         path: str | os.PathLike[str],
         *,
         limits: Limits = DEFAULT_LIMITS,
-        wait_seconds: float = 30.0,
         read_only: bool = False,
     ) -> None:
         self._limit = min(limits.record_bytes, _LARGEST)
-        super().__init__(
-            path, SCHEMA, longest=self._limit, wait_seconds=wait_seconds, read_only=read_only
-        )
+        super().__init__(path, SCHEMA, longest=self._limit, read_only=read_only)
 
     def append(
         self, thread: str, sequence: int, record: bytes, *, fence: int | None = None
@@ -171,8 +174,8 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         data = sized(record, self._limit)
 
         def keep(sql: sqlite3.Connection) -> None:
-            head, first, ownership = self._thread(sql, thread)
-            ownership.check_fence(fence)
+            head, first, lease = self._thread(sql, thread)
+            lease.check_fence(fence)
             if sequence < first:
                 raise taken(thread, sequence, first)
             if sequence <= head:
@@ -354,7 +357,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
     def _checked(self, thread: str, sequence: int, record: object) -> bytes:
         return sized(record_of(thread, sequence, 0, record, self._limit), self._limit)
 
-    def _thread(self, sql: sqlite3.Connection, thread: str) -> tuple[int, int, Ownership]:
+    def _thread(self, sql: sqlite3.Connection, thread: str) -> tuple[int, int, Lease]:
         """Return where a thread ends, where it begins, and who owns it.
 
         Raises:
@@ -364,14 +367,14 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         head, first, lease = sql.execute(_THREAD, (self._tenant, thread)).fetchone()
         if not type(head) is type(first) is int:
             raise malformed_base(self._file)
-        owned = Ownership(thread) if lease is None else read_lease(self._file, thread, lease)
-        return head, first, owned
+        last = Lease(thread) if lease is None else read_lease(self._file, thread, lease)
+        return head, first, last
 
-    def _ownership(self, thread: str) -> Ownership:
+    def _last_lease(self, thread: str) -> Lease:
         return self._run(lambda sql: self._thread(sql, thread))[2]
 
-    def _change_ownership(self, thread: str, step: Callable[[Ownership], Ownership]) -> Ownership:
-        def keep(sql: sqlite3.Connection) -> Ownership:
+    def _change_lease(self, thread: str, step: Callable[[Lease], Lease]) -> Lease:
+        def keep(sql: sqlite3.Connection) -> Lease:
             after = step(self._thread(sql, thread)[2])
             sql.execute(_OWN, (self._tenant, thread, write_lease(after)))
             return after
@@ -399,7 +402,7 @@ _LONGEST: Final = 512
 _RESTORE: Final = "Put it back from a copy: nothing is loaded without it."
 
 
-class SQLiteAnchor(Database, AnchorBase):
+class SQLiteAnchor(Database, Tenants):
     """Keeps the head of each thread of one store, and of its journal, in a file that you name.
 
     ```python
@@ -447,7 +450,88 @@ class SQLiteAnchor(Database, AnchorBase):
                 )
             super().__init__(path, _ANCHOR, longest=_LONGEST, create=create, read_only=read_only)
 
-    def _hold(self, store: str, act: Callable[[Any], _T], *, write: bool = False) -> _T:
+    def read(self, store: str, thread: str) -> Head | None:
+        """Return the thread's head as it was last seen, or None if it never was.
+
+        Raises:
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read, or is damaged.
+            Unsafe: others could change what is stored there.
+        """
+        place = self._place(store, thread)
+        return self._hold(store, lambda sql: _head(sql, place))
+
+    def advance(self, store: str, thread: str, head: Head) -> None:
+        """Remember `head`, on disk when this returns. An older one, or the same, is ignored.
+
+        Raises:
+            RolledBack: another record is known at that sequence. The anchor stays as it is; or this
+                is the anchor of another store.
+            Unavailable: the anchor is gone, closed, full or held, or the disk fails. It holds
+                the head it had, or this one.
+            Unsafe: others could change what is stored there.
+        """
+        place = self._place(store, thread)
+
+        def move(sql: sqlite3.Connection) -> None:
+            known = _head(sql, place)
+            # The same is written again: whoever wrote it may have died before the sync.
+            if is_further(thread, known, head) or head == known:
+                _put(sql, place, head)
+
+        self._hold(store, move, write=True)
+
+    def threads(self, store: str) -> list[str]:
+        """Return the name of each thread of the store that was ever seen, sorted.
+
+        Raises:
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read.
+            Unsafe: others could change what is stored there.
+        """
+        ask = "SELECT thread FROM heads WHERE store = ? AND tenant = ? ORDER BY thread"
+        return self._names(store, "thread", ask, store, self._tenant)
+
+    def tenants(self, store: str) -> list[str]:
+        """Return the names of the tenants that have a thread in this anchor, sorted.
+
+        Raises:
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor cannot be read.
+            Unsafe: others could change what is stored there.
+        """
+        ask = "SELECT DISTINCT tenant FROM heads WHERE store = ? AND tenant <> ''"
+        return self._tenants_in(self._names(store, "tenant", ask, store))
+
+    def rewind(self, store: str, thread: str, head: Head | None) -> None:
+        """Set the head, to an earlier one or to none. It is on disk when this returns.
+
+        It is for an operator who accepts a loss or replaces a damaged store. Everything after
+        `head` is given up: from then on, a rollback to `head` cannot be detected.
+
+        Raises:
+            RolledBack: this is the anchor of another store.
+            Unavailable: the anchor is gone, closed, full or held, or the disk fails.
+            Unsafe: others could change what is stored there.
+        """
+        place = self._place(store, thread)
+        self._hold(store, lambda sql: _put(sql, place, head), write=True)
+
+    def _place(self, store: str, thread: str) -> tuple[str, str, str]:
+        return store, self._tenant, check_name("thread", thread)
+
+    def _names(self, store: str, kind: str, ask: str, *values: str) -> list[str]:
+        def look(sql: sqlite3.Connection) -> list[str]:
+            return [check_name(kind, name) for (name,) in sql.execute(ask, values)]
+
+        return self._hold(store, look)
+
+    def _hold(
+        self, store: str, act: Callable[[sqlite3.Connection], _T], *, write: bool = False
+    ) -> _T:
+        """Run `act` in a transaction on the anchor of this store."""
+        check_name("store", store)
+
         def owned(sql: sqlite3.Connection) -> _T:
             [owner] = sql.execute("SELECT name FROM store").fetchone() or [None]
             if owner not in (None, store) and store != journal_of(owner):
@@ -472,28 +556,18 @@ class SQLiteAnchor(Database, AnchorBase):
                 f"{shell(self._file)} does not hold what an anchor writes.", _RESTORE
             ) from error
 
-    def _head(self, held: sqlite3.Connection, place: tuple[str, str, str]) -> Head | None:
-        ask = "SELECT sequence, digest FROM heads WHERE store = ? AND tenant = ? AND thread = ?"
-        row = held.execute(ask, place).fetchone()
-        return row and Head(*row)
 
-    def _put(
-        self, held: sqlite3.Connection, place: tuple[str, str, str], head: Head | None
-    ) -> None:
-        held.execute("DELETE FROM heads WHERE store = ? AND tenant = ? AND thread = ?", place)
-        if head is not None:
-            row = *place, head.sequence, head.digest
-            held.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", row)
+def _head(sql: sqlite3.Connection, place: tuple[str, str, str]) -> Head | None:
+    ask = "SELECT sequence, digest FROM heads WHERE store = ? AND tenant = ? AND thread = ?"
+    row = sql.execute(ask, place).fetchone()
+    return row and Head(*row)
 
-    def _threads(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
-        ask = "SELECT thread FROM heads WHERE store = ? AND tenant = ?"
-        names = held.execute(ask, (store, self._tenant))
-        return [check_name("thread", name) for (name,) in names]
 
-    def _tenants(self, held: sqlite3.Connection, store: str) -> Iterable[str]:
-        ask = "SELECT DISTINCT tenant FROM heads WHERE store = ? AND tenant <> ''"
-        names = held.execute(ask, (store,))
-        return [check_name("tenant", name) for (name,) in names]
+def _put(sql: sqlite3.Connection, place: tuple[str, str, str], head: Head | None) -> None:
+    sql.execute("DELETE FROM heads WHERE store = ? AND tenant = ? AND thread = ?", place)
+    if head is not None:
+        row = *place, head.sequence, head.digest
+        sql.execute("INSERT INTO heads VALUES (?, ?, ?, ?, ?)", row)
 
 
 class SQLiteJournal(Journal):
@@ -542,15 +616,5 @@ class SQLiteJournal(Journal):
                 f"{shell(str(path))} is no journal.",
                 "Put it back from a copy, or pass create=True once to begin a new one.",
             )
-        self._entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
-        super().__init__(self._entries, keys=keys, name=name, anchor=anchor)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._entries.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
+        super().__init__(entries, keys=keys, name=name, anchor=anchor)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from safepoint.stores.postgres.anchor import PostgresAnchor
-from safepoint.stores.postgres.journal import PostgresJournal
 from safepoint.stores.postgres.schema import PARTS, assign, create_schema, statements
-from safepoint.stores.postgres.storage import PostgresAnswers, PostgresCheckpointStorage
+from safepoint.stores.postgres.storage import (
+    PostgresAnswers,
+    PostgresCheckpointStorage,
+    PostgresJournal,
+)
 
 __all__ = [
     "PARTS",

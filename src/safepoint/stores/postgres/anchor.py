@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Unpack
 
-from safepoint.core.anchor import is_further
-from safepoint.core.names import Head, check_name
+from safepoint.core.names import Head, check_name, is_further
 from safepoint.stores.postgres.connection import Options, Session
 
 _READ: Final = (

@@ -11,20 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, Final, NamedTuple, Self, TypedDict, TypeVar
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
 
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     Conflict,
-    Kind,
+    ErrorKind,
     NotFound,
     NotOwner,
     Unavailable,
     missing,
     quoted,
 )
-from safepoint.core.storage import Tenants
+from safepoint.core.storage import Closing, Tenants
 
 try:
     import psycopg as psycopg  # noqa: PLC0414  other modules import it from here
@@ -67,7 +67,7 @@ class _Refusal(NamedTuple):
     kind: type[CheckpointError]
     what: str
     do: str | None = None
-    which: Kind | None = None
+    which: ErrorKind | None = None
 
 
 _OTHER: Final = _Refusal(
@@ -163,7 +163,7 @@ class Options(TypedDict, total=False):
     wait_seconds: float
 
 
-class Session(Tenants):
+class Session(Tenants, Closing):
     """A schema of this package on a server, as one login sees it, for the threads of a process.
 
     Each statement is a transaction of its own. If the connection is lost, the statement is tried
@@ -208,12 +208,6 @@ class Session(Tenants):
     def __repr__(self) -> str:
         tenant = f", tenant {self._tenant!r}" if self._tenant else ""
         return f"{type(self).__name__}(<{self._where}>{tenant})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _run(self, act: Callable[[Connection], _T]) -> _T:
         """Call `act` with a connection and return its result.

@@ -5,14 +5,13 @@ revoke all on type {schema}.record from public;
 
 create table {schema}.records (
   tenant   {schema}.tenant not null default '',
-  scope    {schema}.tenant not null default '',  -- the journal's name: journals share a table
   thread   {schema}.name not null,
   sequence {schema}.sequence not null,
   record   {schema}.record not null,
   fence    bigint,  -- in the store, the token of the lease under which it was saved
   login    name not null,
   written  timestamptz not null,
-  primary key (tenant, scope, thread, sequence)
+  primary key (tenant, thread, sequence)
 );
 alter table {schema}.records alter column record set storage external;
 
@@ -25,7 +24,7 @@ begin
     return new;
   end if;
   perform from {schema}.records r
-    where r.tenant = new.tenant and r.scope = new.scope and r.thread = new.thread
+    where r.tenant = new.tenant and r.thread = new.thread
       and r.sequence = new.sequence - 1;
   if found then
     return new;
@@ -37,4 +36,4 @@ create trigger keep before insert on {schema}.records
   for each row execute function {schema}.keep();
 
 grant select on {schema}.records to {readers};
-grant insert (tenant, scope, thread, sequence, record, fence) on {schema}.records to {writers};
+grant insert (tenant, thread, sequence, record, fence) on {schema}.records to {writers};

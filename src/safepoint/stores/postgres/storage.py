@@ -1,4 +1,4 @@
-"""Checkpoints and answers: records in append-only tables."""
+"""Checkpoints, answers and journals: records in append-only tables."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from typing import Any, Final, Unpack
 
 import psycopg
 
+from safepoint.core.anchor import Anchor
 from safepoint.core.errors import Unavailable
-from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name
-from safepoint.core.storage import Lease, check_place, check_span, no_record, span, taken
+from safepoint.core.journal import Journal
+from safepoint.core.keys import Keyring
+from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_place
+from safepoint.core.storage import Lease, check_span, no_record, span, taken
 from safepoint.stores.checks import record_of, sequence_of, sized
 from safepoint.stores.postgres.connection import Cells, Connection, Options, Session, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
-# In each, `{0}` is the schema, and the first values are tenant, scope, thread and limit.
+# In each, `{0}` is the schema, and the first values are tenant, thread and limit.
 _FOUND: Final = (
-    "select sequence, octet_length(record), case when octet_length(record) <= $4 then record end"
+    "select sequence, octet_length(record), case when octet_length(record) <= $3 then record end"
 )
-_THREAD: Final = "from {0}.records where tenant = $1 and scope = $2 and thread = $3"
-_READ: Final = f"{_FOUND} {_THREAD} and sequence = $5"
+_THREAD: Final = "from {0}.records where tenant = $1 and thread = $2"
+_READ: Final = f"{_FOUND} {_THREAD} and sequence = $4"
 _NEWEST: Final = f"{_FOUND} {_THREAD} order by sequence desc limit 1"
 # A portion ends with the record that brings it to a megabyte.
 _SCAN: Final = (
     f"{_FOUND} from (select sequence, record, sum(octet_length(record)) over"
     " (order by sequence {1} rows between unbounded preceding and 1 preceding) as before"
-    f" {_THREAD} and sequence between $5 and $6 order by sequence {{1}} limit 256) portion"
+    f" {_THREAD} and sequence between $4 and $5 order by sequence {{1}} limit 256) portion"
     " where before is null or before < 1048576 order by sequence {1}"
 )
 _APPEND: Final = (
-    "insert into {0}.records (tenant, scope, thread, sequence, record, fence)"
-    " values ($1, $2, $3, $4, $5, $6)"
+    "insert into {0}.records (tenant, thread, sequence, record, fence) values ($1, $2, $3, $4, $5)"
 )
 # Each name once. It steps from name to name by the index, however many records a name has.
 _NAMES: Final = (
@@ -55,16 +57,12 @@ class Records(Session):
     Args:
         dsn: a libpq connection string.
         part: the part of the schema.
-        scope: the journal's name, because journals share a table; else "".
         limit: how many bytes a record may have.
         options: as for `Server`.
     """
 
-    def __init__(
-        self, dsn: str, part: str, scope: str = "", limit: int = 2**28, **options: Unpack[Options]
-    ) -> None:
+    def __init__(self, dsn: str, part: str, limit: int = 2**28, **options: Unpack[Options]) -> None:
         super().__init__(dsn, SCHEMAS[part], **options)
-        self._scope = scope
         self._limit = min(limit, LARGEST[part])
 
     def append(
@@ -76,7 +74,7 @@ class Records(Session):
         thread that another login wrote last raises NotOwner: acquire it first.
         """
         check_place(thread, sequence)
-        record, place = sized(record, self._limit), (self._tenant, self._scope, thread)
+        record, place = sized(record, self._limit), (self._tenant, thread)
         unknown = False
 
         def insert(connection: Connection) -> None:
@@ -161,18 +159,18 @@ class Records(Session):
 
     def threads(self) -> list[str]:
         """Return the name of each thread that has a record."""
-        query = _NAMES.format(self._schema, "thread", "tenant = $1 and scope = $2")
-        return [row[0] for row in self._rows(query, self._tenant, self._scope)]
+        query = _NAMES.format(self._schema, "thread", "tenant = $1")
+        return [row[0] for row in self._rows(query, self._tenant)]
 
     def tenants(self) -> list[str]:
         """Return the name of each tenant that has a record and that this login sees."""
-        query = _NAMES.format(self._schema, "tenant", "scope = $1")
-        return self._tenants_in(row[0] for row in self._rows(query, self._scope))
+        query = _NAMES.format(self._schema, "tenant", "true")
+        return self._tenants_in(row[0] for row in self._rows(query))
 
     def _of(self, statement: str, thread: str, *values: int) -> list[Cells]:
         """Return the rows that a statement finds for a thread."""
-        place = self._tenant, self._scope, check_name("thread", thread)
-        return self._rows(statement.format(self._schema), *place, *values)
+        query = statement.format(self._schema)
+        return self._rows(query, self._tenant, check_name("thread", thread), *values)
 
     def _first(self, thread: str) -> int:
         """Return where a thread begins."""
@@ -202,6 +200,40 @@ class PostgresAnswers(Records):
 
     def __init__(self, dsn: str, **options: Unpack[Options]) -> None:
         super().__init__(dsn, "answers", **options)
+
+
+class PostgresJournal(Journal):
+    """A journal in a table, for workers on many machines.
+
+    Give it a login in the journals' role that `create_schema` created. It can read entries
+    and append to a chain, but the database allows no login to change or remove an entry. Chains and
+    signatures reveal an edit by the server's administrator. Only an anchor on another server
+    reveals that the newest entries, or a whole chain, were removed.
+
+    Args:
+        dsn: a libpq connection string. Missing values come from the environment.
+        keys: as for `Journal`.
+        name: as for `Journal`.
+        anchor: as for `Journal`.
+        **options: `connections`, how many connections the threads of this process share (default
+            4), and `wait_seconds`, how long to keep trying while the server is away or busy
+            (default 10).
+
+    Raises:
+        ConfigurationError: `dsn` is not a connection string.
+        Unavailable: the server cannot be used. The message says what to run.
+    """
+
+    def __init__(
+        self,
+        dsn: str,
+        *,
+        keys: Keyring,
+        name: str = "journal",
+        anchor: Anchor | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        super().__init__(Records(dsn, "journal", **options), keys=keys, name=name, anchor=anchor)
 
 
 class PostgresCheckpointStorage(Records):

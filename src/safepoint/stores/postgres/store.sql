@@ -1,7 +1,5 @@
 -- The store: a login can append a record only to a thread that it owns.
 
-alter table safepoint.records add check (scope = '');
-
 create domain safepoint.token as bigint check (value between 0 and 999999999999999999);
 create domain safepoint.seconds as double precision check (value between 0.001 and 86400);
 revoke all on type safepoint.token, safepoint.seconds from public;
