@@ -95,7 +95,6 @@ class Store:
             `revoked` the keys that no longer count.
         operators: the folder with the public keys of those who may hold a run, likewise.
         people: how many different people must approve what a step asks.
-        app: `NAME@VERSION`: what runs today, so that threads of another version are found.
         answers: the file of signed answers and holds, or its connection string.
         answers_anchor: the anchor of the answers.
         journal: the file of the journal, or its connection string.
@@ -113,7 +112,6 @@ class Store:
     approvers: str | None = None
     operators: str | None = None
     people: int = 1
-    app: tuple[str, ...] = ()
     answers: str | None = None
     answers_anchor: str | None = None
     journal: str | None = None

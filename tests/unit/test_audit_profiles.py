@@ -8,24 +8,18 @@ import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from safepoint import SigningKey, SQLiteAnchor, SQLiteCheckpointStorage
+from safepoint import SQLiteAnchor, SQLiteCheckpointStorage
 from safepoint.audit import folder
-from safepoint.audit.looking import look
+from safepoint.audit.folder import check_database
 from safepoint.audit.profiles import (
     _CHECKPOINT,
     Recognised,
     kept_by_others,
     recognise_database,
 )
-from safepoint.audit.profiles import (
-    _UNREAD as UNREAD,
-)
-from safepoint.audit.sqlite import check_database
-from safepoint.places import Store
 from safepoint.stores import disk
 from tests.zoo.others import (
     APPROVALS,
@@ -37,13 +31,11 @@ from tests.zoo.others import (
     put,
 )
 
-if TYPE_CHECKING:
-    pass
-
 if not disk.SUPPORTED:
     pytest.skip("modes and owners are POSIX", allow_module_level=True)
 
 Build = Callable[[Path], object]
+UNREAD = "an SQLite database that cannot be read"
 UNKNOWN = "an SQLite database that is not known here"
 
 
@@ -118,12 +110,6 @@ def test_a_database_is_known_by_its_columns(
     assert found is not None
     assert (found.name, ids(found)) == (name, expected)
     assert {each: each.read_bytes() for each in root.iterdir()} == before
-    key = root.parent / "keys/key"
-    SigningKey.from_file(key, create=True)
-    told = look([], [Store(storage=str(file), store="s", key=(str(key),))])
-    ours = {"SP13.unavailable"} if name == UNREAD else {*expected.split()}
-    ours |= {"SP02.not-verified"} | ({"SP04.writable"} if file.stat().st_mode & 2 else set())
-    assert {each.id for each in told.findings} == ours
 
 
 def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -> None:

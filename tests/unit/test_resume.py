@@ -945,19 +945,19 @@ def test_the_journal_tells_who_did_what(desk: Desk) -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    ("error", "given"),
     [
-        ("",),
-        ("pay", {7: 42}),
-        ("pay", {"letter": "x" * 50_000}),
+        (ConfigurationError, ("",)),
+        (ConfigurationError, ("pay", {7: 42})),
+        (LimitExceeded, ("pay", {"letter": "x" * 50_000})),
     ],
 )
-def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, given: Any) -> None:
+def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, error: Any, given: Any) -> None:
     def ask(state: State) -> Ask:
         return Ask(*given)
 
     workflow = Workflow("invoice", [ask], gate=desk.workflow().gate)
-    refused(ConfigurationError, lambda: workflow.start(desk.ledger(), "order-7"))
+    refused(error, lambda: workflow.start(desk.ledger(), "order-7"))
     assert desk.ledger().latest("order-7").sequence == 1
 
 

@@ -8,13 +8,13 @@ They stand in the settings, and are listed in every output all the same:
     reason = "Read by the nightly job alone, which moves to safetensors."
     until = 2027-03-31            # the last day that it counts
 
-One that is over, or that nothing matches, is a finding of its own.
+One that is over is a finding of its own.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
@@ -75,42 +75,29 @@ def accept(
     accepted: Sequence[Waiver],
     folder: str | os.PathLike[str],
     today: date,
-    *,
-    complete: bool = True,
 ) -> list[Finding]:
-    """Return the findings, those that somebody accepts with the reason, and what is over or idle.
+    """Return the findings, those that somebody accepts with the reason, and what is over.
 
     Args:
         findings: what was found.
         accepted: what the settings accept.
         folder: that of the settings.
         today: an entry counts up to its last day.
-        complete: whether all was looked at that the settings name. If not, nobody can tell that
-            nothing matches an entry.
     """
     valid = [entry for entry in accepted if entry.until >= today]
-    used: set[Waiver] = set()
     found = []
     for each in findings:
         matching = [entry for entry in valid if _matches(entry, each, folder)]
-        used.update(matching)
         if matching:
             # The one that lasts longest: it does not come back before that.
             lasts = max(matching, key=lambda entry: entry.until)
             each = replace(each, accepted=lasts)  # noqa: PLW2901
         found.append(each)
-    return [*found, *_own(accepted, used, today, complete=complete)]
-
-
-def _own(
-    accepted: Iterable[Waiver], used: set[Waiver], today: date, *, complete: bool
-) -> Iterator[Finding]:
     for entry in dict.fromkeys(accepted):
-        which = {"id": entry.id, "place": quoted(entry.place)}
         if entry.until < today:
-            yield finding("audit.expired", entry.file, **which, until=entry.until)
-        elif complete and entry not in used:
-            yield finding("audit.useless", entry.file, **which)
+            which = {"id": entry.id, "place": quoted(entry.place), "until": entry.until}
+            found.append(finding("audit.expired", entry.file, **which))
+    return found
 
 
 def _matches(entry: Waiver, each: Finding, folder: str | os.PathLike[str]) -> bool:

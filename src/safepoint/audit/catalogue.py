@@ -15,20 +15,7 @@ from safepoint.shared.explanations import EXPLANATIONS
 from safepoint.shared.terminal import unknown
 
 _BLANK: Final = re.compile(r"\{(?P<path>[\w.]+)[^}]*\}")
-_WORDS: Final = {
-    "at": "PATH",
-    "by": "",
-    "carries": "carries a pickle",
-    "do": "revoke …",
-    "does": "goes on from an approval",
-    "entry": "RECORD",
-    "head": "EARLIER",
-    "last": "RECORD",
-    "quoted": "NAME",
-    "sql": "NAME",
-    "to": "SERVER",
-    "where": "PLACE",
-}
+_WORDS: Final = {"at": "PATH", "by": "", "quoted": "NAME", "to": "SERVER", "where": "PLACE"}
 """What stands for a blank, where its name in capitals does not say it."""
 _WHOLE: Final = {
     "severity": "as found",

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 from safepoint.audit.accepting import accept, entries
-from safepoint.audit.finding import Finding, Severity, finding, worst_first
+from safepoint.audit.finding import FAILED, Finding, Severity, finding, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.looking import look
-from safepoint.audit.report import FAILED
 from safepoint.core.errors import CheckpointError
 from safepoint.places import Store
 from safepoint.settings import SEVERITIES, Settings, read, read_for_audit
@@ -62,15 +61,13 @@ def _audit(options: argparse.Namespace) -> int:
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     report = look(*_named(options, settings), is_code=options.is_code)
     failed = [each for each in report.findings if each.id == FAILED]
-    complete = not (options.path or options.store or options.is_code or failed)
-    today = datetime.now(UTC).date()
-    found = accept(report.findings, accepted, settings.folder, today, complete=complete)
+    found = accept(report.findings, accepted, settings.folder, datetime.now(UTC).date())
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
     status = report.status(fail_on)
     if options.format == "text" and not report.looked and found == failed:
         print(*(f"{each.what} {each.do}" for each in failed), sep="\n", file=sys.stderr)
         return status  # there is nothing to report on but what was asked for
-    for line in FORMATS[options.format](report, status=status, fail_on=fail_on):
+    for line in FORMATS[options.format](report, fail_on):
         print(line)
     return status
 

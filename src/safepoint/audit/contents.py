@@ -16,11 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.finding import NO_FILE, Closed, Finding, content, files, finding
-from safepoint.core.codec import check_shape
-from safepoint.core.errors import DecodeError, LimitExceeded, shell
+from safepoint.audit.finding import NO_FILE, Finding, content, files, finding, guard, unseen
+from safepoint.core.errors import LimitExceeded
 from safepoint.core.names import DEFAULT_LIMITS
-from safepoint.core.record import FORMAT, Header
+from safepoint.core.record import FORMAT
 from safepoint.models import Format, Inspection, Verdict, inspect
 from safepoint.models.look import SEALED
 from safepoint.stores.files import LEASE_LINE, RECORD_NAME
@@ -77,26 +76,22 @@ class Contents:
     def __init__(self, path: str) -> None:
         self.findings: list[Finding] = []
         self.is_sealed = False
-        closed, records, count = Closed(), list[str](), 0
-        for name in files(path, closed):
-            with closed.guard(name):
+        count = 0
+        for name in files(path, self.findings):
+            with guard("SP03", name, self.findings):
                 begins = content(name, DEFAULT_LIMITS.record_bytes + _LINE)
                 if begins is None and os.path.lexists(name):
                     is_link = os.path.islink(name)  # noqa: PTH114  that of Path may raise
-                    closed[name] = ("links are not followed",) if is_link else NO_FILE
+                    why = ("links are not followed",) if is_link else NO_FILE
+                    self.findings.append(unseen("SP03", name, *why))
                 if begins is not None and begins[1]:
                     file = File(name, *begins)
                     count += 1
                     self.is_sealed = self.is_sealed or _is_pinned(file)
-                    records += [name] if RECORD_NAME.match(Path(name).name) else []
                     for each in _stored(file):
                         self.findings.append(each)
         if count and not self.is_sealed:
             self.findings.append(finding("SP02.unsealed", path))
-        if records and not self.is_sealed:
-            said = {"count": len(records), "first": shell(records[0])}
-            self.findings.append(finding("SP12.no-seal", path, **said))
-        self.findings += closed.findings("SP03")
 
 
 def _is_pinned(file: File) -> bool:
@@ -110,7 +105,10 @@ def _stored(file: File) -> Iterator[Finding]:
         yield finding("SP08.public-inside" if key[1] else "SP08.inside", file.path, part="storage")
     elif not (_is_pinned(file) or LEASE_LINE.match(file.data)):
         yield finding("SP10.format", file.path, kind=_kind_of(file)[0], format=FORMAT)
-    yield from _bounds(file)
+    most = DEFAULT_LIMITS.record_bytes + (len(file.sealed[1] or b"") if file.sealed else 0)
+    is_record = file.sealed or file.is_json or RECORD_NAME.match(Path(file.path).name)
+    if file.size > most and is_record:
+        yield finding("SP11.size", file.path, size=file.size, most=most)
     if not file.sealed:
         yield from _pickles(file)
 
@@ -171,22 +169,3 @@ def _kind_of(file: File) -> tuple[str, bool]:
     if b"!!python/" in file.data:
         return "YAML that names Python objects", True
     return file.found.kind.sentence, file.found.kind in _PICKLES
-
-
-def _bounds(file: File) -> Iterator[Finding]:
-    sealed, most = file.sealed, DEFAULT_LIMITS.record_bytes
-    most += len(sealed[1] or b"") if sealed else 0
-    if file.size > most:
-        if sealed or file.is_json or RECORD_NAME.match(Path(file.path).name):
-            yield finding("SP11.size", file.path, size=file.size, most=most)
-    elif sealed:
-        _, line_2, state = (*file.data[sealed.start(2) :].split(b"\n", 2), b"", b"")[:3]
-        header = Header.parse(line_2)
-        if header is not None and header.cipher is not None:
-            raise LimitExceeded("Its state is encrypted.", _LOOK)
-        try:
-            check_shape(state, DEFAULT_LIMITS)
-        except LimitExceeded as refusal:
-            yield finding("SP11.shape", file.path, why=refusal.what, do=refusal.do)
-        except DecodeError:
-            return  # no state: nothing that a decoder could be filled with

@@ -17,14 +17,15 @@ from typing import Final
 from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
 from safepoint.audit.finding import (
     NO_FILE,
-    Closed,
     Finding,
     content,
     files,
     finding,
+    guard,
     guarded,
     listed,
     refused,
+    unseen,
 )
 from safepoint.audit.folder import around, key_file, location, record_file
 from safepoint.audit.models import is_code, judged, loads, loads_models, safety_test
@@ -43,7 +44,8 @@ from safepoint.stores.disk import absolute
 from safepoint.stores.sqlite import SQLiteAnchor
 
 _ANCHOR: Final = b"SFPA"  # the application_id of the file
-_HISTORY: Final = frozenset((".git", ".hg", ".svn"))
+# What others keep or have installed. Git itself never checks out a folder of its own name.
+_OTHERS: Final = frozenset((".git", ".hg", ".svn", "node_modules"))
 # What tools keep for themselves: pickles and models in it are looked for, and nothing else.
 _CACHES: Final = frozenset(("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"))
 _TEXTS: Final = (Format.JSON, Format.UNKNOWN, Format.EMPTY)
@@ -84,22 +86,20 @@ class Found:
         self.findings: list[Finding] = []
         self.has_torch = False
         self._real = os.path.realpath(self.path)
-        self._closed, self._state = Closed(), list[str]()
-        self._left_out, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
+        self._state, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
         self._kept: dict[tuple[str, str], list[str]] = {}
         if not os.path.lexists(self.path):
             raise Unavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
-            found = files(self.path, self._closed, self._enters)
+            found = files(self.path, self.findings, self._enters)
         else:
             found = iter([self.path])
         is_empty = True
         for file in found:
             is_empty = False
-            with self._closed.guard(file):
+            with guard("SP03", file, self.findings):
                 self._look(file)
-        self.findings += self._closed.findings("SP03")
-        left = self._left_out or self._unread or self._closed
+        left = self._skipped or self._unread or self.findings
         is_empty = is_empty and not (self.stores or left or self.counts or self._is_code)
         self.findings += self._whole(is_empty=is_empty)
 
@@ -110,8 +110,8 @@ class Found:
     def _enters(self, folder: str) -> bool:
         """Tell whether to walk into a folder, which may be a store, or known to a profile."""
         if folder != self.path and _is_left_out(folder):
-            if _is_known(folder) or self._is_code:
-                self._leave(self._left_out, folder)
+            if Path(folder).name == ".git" or os.path.realpath(folder) == sys.prefix:
+                self._leave(folder)
             else:
                 self._unread.append(finding("SP25.not-entered", folder))
             return False
@@ -132,10 +132,10 @@ class Found:
                     self._add_code(file)
                 return  # what it leads to is looked at under its own name
             if stat.S_ISDIR(info.st_mode):
-                self._closed[file] = ("it leads to a folder elsewhere",)
+                self.findings.append(unseen("SP03", file, "it leads to a folder elsewhere"))
                 return
         if not stat.S_ISREG(info.st_mode):
-            self._closed[file] = NO_FILE
+            self.findings.append(unseen("SP03", file, *NO_FILE))
         elif self._is_code:
             self._add_code(file)
         elif not _CACHES.isdisjoint(file.removeprefix(self.path).split("/")):
@@ -143,7 +143,7 @@ class Found:
             if found.verdict is not Verdict.NOT_A_MODEL:
                 self._file(file, found)
             else:
-                self._leave(self._left_out, file)
+                self._leave(file)
         elif is_database(file):
             self._database(file)
         elif not is_beside(file):
@@ -154,8 +154,8 @@ class Found:
             self.code.append(file)
             self.counts["Python file"] += 1
 
-    def _leave(self, names: list[str], path: str) -> None:
-        names.append(quoted(os.path.relpath(path, self.path)))
+    def _leave(self, path: str) -> None:
+        self._skipped.append(quoted(os.path.relpath(path, self.path)))
 
     def _database(self, file: str) -> None:
         with Path(file).open("rb") as opened:  # nobody has it open in this process yet
@@ -208,7 +208,7 @@ class Found:
             self._unread.append(finding("SP25.opaque", file))
         elif len(self.findings) == before and found.verdict is Verdict.NOT_A_MODEL:
             if not (is_code(file) or key or kept or found.kind is Format.SEALED):
-                self._leave(self._skipped, file)
+                self._leave(file)
         elif not is_text and found.kind is not Format.SEALED:
             self.counts["model"] += 1
             self.has_torch = self.has_torch or found.kind in _TORCH
@@ -238,12 +238,9 @@ class Found:
         elif not (self.stores or +self.counts or self.findings):
             yield finding("SP02.unrecognised", self.path)
         yield from self._unread
-        for which, names in {
-            "SP25.left-out": self._left_out,
-            "SP25.skipped": self._skipped,
-        }.items():
-            if names:
-                yield finding(which, self.path, count=len(names), names=listed(names, _NAMED))
+        if self._skipped:
+            names = listed(self._skipped, _NAMED)
+            yield finding("SP25.skipped", self.path, count=len(self._skipped), names=names)
 
 
 def check_code(found: Found) -> Iterator[Finding]:
@@ -288,13 +285,7 @@ def _counted(kind: str, count: int) -> str:
 
 def _is_left_out(folder: str) -> bool:
     """Tell history, and what others have installed, from what is to be looked at."""
-    is_environment = os.path.lexists(f"{folder}/pyvenv.cfg")
-    return _is_known(folder) or is_environment or Path(folder).name == "node_modules"
-
-
-def _is_known(folder: str) -> bool:
-    """Tell history, and the environment that this runs in: nobody else says where that is."""
-    return Path(folder).name in _HISTORY or os.path.realpath(folder) == sys.prefix
+    return Path(folder).name in _OTHERS or os.path.lexists(f"{folder}/pyvenv.cfg")
 
 
 def _is_seal_of_model(data: bytes) -> bool:

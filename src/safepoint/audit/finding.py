@@ -1,4 +1,4 @@
-"""Finding: one thing that a check saw; and how checks look at files that anybody may have put."""
+"""Finding: one thing that a check saw; the report of all; and how to look at planted files."""
 
 from __future__ import annotations
 
@@ -93,6 +93,38 @@ class Finding:
         return f"{self.id} {self.severity}: {self.what} {self.do}"
 
 
+FAILED: Final = "audit.failed"
+"""The id of a check that could not be made. Nobody knows what it would have found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """The outcome of an audit, complete, for people and for programs.
+
+    Attributes:
+        looked: what was looked at, each with what it was found to be.
+        findings: all of them, the worst first; those that somebody accepted are among them.
+        settings: the file that said what to look at and what to accept, None if there is none.
+    """
+
+    looked: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    settings: Path | None = None
+
+    def status(self, fail_on: Severity = "warning") -> int:
+        """Return the exit status: 0 nothing to do, 1 findings, 2 it could not look.
+
+        It is never 0 if nothing was looked at, or if something that was named was not seen.
+        """
+        if not self.looked or any(each.id == FAILED for each in self.findings):
+            return 2
+        open_ones = [each for each in self.findings if each.accepted is None]
+        most = WORST_FIRST.index(fail_on)
+        if any(WORST_FIRST.index(each.severity) <= most for each in open_ones):
+            return 1
+        return 0 if all(each.seen for each in open_ones) else 2
+
+
 def _catalogue() -> Mapping[str, Mapping[str, Any]]:
     words = package_toml("audit/findings.toml")
     found = {f"{rule}.{name}": each for rule in words for name, each in words[rule].items()}
@@ -184,50 +216,39 @@ def unseen(rule: str, path: str, reason: object, do: str = "") -> Finding:
     return replace(found, do=do or found.do)
 
 
-def guarded(rule: str, path: str, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Return what is found, and a warning at the point where the system refuses to go on.
-
-    What is gone by now is no warning: a prune may have removed it.
-    """
+@contextmanager
+def guard(rule: str, path: str, found: list[Finding]) -> Iterator[None]:
+    """Keep why a path could not be looked at: it must never hide the others."""
     try:
-        yield from findings
-    except FileNotFoundError:
-        return
+        yield
+    except (FileNotFoundError, NotFound):
+        if os.path.lexists(path):  # and otherwise it is gone by now: a prune may have removed it
+            found.append(unseen(rule, path, "what it leads to is not there"))
     except OSError as error:
-        yield unseen(rule, path, error.strerror)
+        found.append(unseen(rule, path, error.strerror))
+    except CheckpointError as error:
+        found.append(unseen(rule, path, error.what.rstrip(".")))
+    except Exception as error:  # noqa: BLE001  whoever wrote it may have meant it to
+        why = f"{type(error).__name__}, which is a defect of safepoint"
+        found.append(unseen(rule, path, why))
 
 
-class Closed(dict[str, tuple[str, ...]]):
-    """The files and folders that could not be looked at: the reason, and what to do if known."""
-
-    @contextmanager
-    def guard(self, path: str) -> Iterator[None]:
-        """Keep why a path could not be looked at: it must never hide the others."""
-        try:
-            yield
-        except (FileNotFoundError, NotFound):
-            if os.path.lexists(path):  # and otherwise it is gone by now
-                self[path] = ("what it leads to is not there",)
-        except OSError as error:
-            self[path] = (str(error.strerror),)
-        except CheckpointError as error:
-            self[path] = (error.what.rstrip("."),)
-        except Exception as error:  # noqa: BLE001  whoever wrote it may have meant it to
-            self[path] = (f"{type(error).__name__}, which is a defect of safepoint",)
-
-    def findings(self, rule: str) -> list[Finding]:
-        """Return a warning for each."""
-        return [unseen(rule, path, *why) for path, why in self.items()]
+def guarded(rule: str, path: str, findings: Iterable[Finding]) -> list[Finding]:
+    """Return what is found, and a warning at the point where the system refuses to go on."""
+    found: list[Finding] = []
+    with guard(rule, path, found):
+        found.extend(findings)
+    return found
 
 
 def files(
-    path: str, closed: Closed, enters: Callable[[str], bool] = lambda _: True
+    path: str, found: list[Finding], enters: Callable[[str], bool] = lambda _: True
 ) -> Iterator[str]:
     """Return the path of each file below a folder, sorted. Links are not followed.
 
     Args:
         path: the folder, absolute.
-        closed: where to keep each folder that cannot be listed, or lies deeper than this looks.
+        found: where to say of a folder that it cannot be listed, or lies deeper than this looks.
         enters: tells of each folder whether to look into it.
     """
     waiting = [(path, 0)]
@@ -235,17 +256,17 @@ def files(
         folder, depth = waiting.pop()
         if depth > DEEPEST:
             do = f"Give its path as well: safepoint audit {shell(folder)}"
-            closed[folder] = f"it lies {depth} folders deep", do
+            found.append(unseen("SP03", folder, f"it lies {depth} folders deep", do))
             continue
         if not enters(folder):
             continue
-        found: list[tuple[str, bool]] = []
-        with closed.guard(folder), os.scandir(folder) as entries:
-            found = sorted((each.path, each.is_dir(follow_symlinks=False)) for each in entries)
-        for file in [each for each, is_folder in found if not is_folder]:
+        listing: list[tuple[str, bool]] = []
+        with guard("SP03", folder, found), os.scandir(folder) as entries:
+            listing = sorted((each.path, each.is_dir(follow_symlinks=False)) for each in entries)
+        for file in [each for each, is_folder in listing if not is_folder]:
             tick()
             yield file
-        waiting += [(each, depth + 1) for each, is_folder in reversed(found) if is_folder]
+        waiting += [(each, depth + 1) for each, is_folder in reversed(listing) if is_folder]
 
 
 def content(file: str, most: int) -> tuple[bytes, int] | None:

@@ -26,7 +26,7 @@ from safepoint.audit.finding import (
     unseen,
     worst_first,
 )
-from safepoint.core.errors import CheckpointError, shell
+from safepoint.core.errors import CheckpointError, Unavailable, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import stamp
 from safepoint.core.storage import MAX_SECONDS, is_thread
@@ -199,6 +199,16 @@ def key_file(file: str) -> Iterator[Finding]:
     mode = stat.S_IMODE(os.lstat(file).st_mode)
     if mode & 0o077:
         yield finding("SP22.key-mode", file, mode=mode)
+
+
+def check_database(path: str) -> list[Finding]:
+    """Ask SQLite whether the file of a storage is whole. Nothing is changed."""
+    try:
+        with SQLiteCheckpointStorage(path, read_only=True) as storage:
+            [(state,)] = storage.select("PRAGMA integrity_check(1)")
+    except Unavailable as refusal:
+        return [refused("SP13", refusal, path)]
+    return [] if state == "ok" else [finding("SP13.damaged", path)]
 
 
 def check_ownership(

@@ -72,21 +72,15 @@ def _lag(ledger: Ledger, thread: str, head: int) -> Iterator[Finding]:
 
 def _apart(ledger: Ledger) -> Iterator[Finding]:
     """Look at where storage and anchor lie, if both are on disk."""
-    storage, anchor = _folder(ledger.storage), _folder(ledger.anchor)
-    if storage is None or anchor is None or not SUPPORTED:
+    named = [getattr(each, "path", None) for each in (ledger.storage, ledger.anchor)]
+    paths = [Path(each) for each in named if each is not None and Path(each).exists()]
+    if len(paths) < 2 or not SUPPORTED:
         return
+    storage, anchor = (each.parent if each.is_file() else each for each in paths)
     kept, apart = storage.stat(), anchor.stat()
     writable = apart.st_mode & stat.S_IWUSR and not os.statvfs(anchor).f_flag & os.ST_RDONLY
     if kept.st_uid == apart.st_uid and writable:
         yield finding("SP15.one-owner", str(anchor), user=apart.st_uid, storage=shell(str(storage)))
-
-
-def _folder(value: object) -> Path | None:
-    path = getattr(value, "path", None)
-    found = Path(path) if isinstance(path, (str, os.PathLike)) else None
-    if found is not None and found.is_file():
-        return found.parent  # a database
-    return found if found is not None and found.is_dir() else None
 
 
 def check_keys(ledger: Ledger, counts: Counter[str]) -> Iterator[Finding]:

@@ -9,12 +9,20 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from safepoint.audit.contents import Contents
 from safepoint.audit.discover import Found, check_code, check_tested
-from safepoint.audit.finding import Finding, finding, of_tenant, refused, worst_first
-from safepoint.audit.folder import check_ownership, check_places
+from safepoint.audit.finding import (
+    FAILED,
+    Finding,
+    Report,
+    finding,
+    of_tenant,
+    refused,
+    worst_first,
+)
+from safepoint.audit.folder import check_database, check_ownership, check_places
 from safepoint.audit.ledger import (
     approvers_apart,
     check_anchor,
@@ -24,11 +32,8 @@ from safepoint.audit.ledger import (
 )
 from safepoint.audit.models import check_torch
 from safepoint.audit.postgres import check_postgres, tenant_of
-from safepoint.audit.profiles import recognise_database
 from safepoint.audit.reading import all_threads, mixed, walk
-from safepoint.audit.report import FAILED, Report
 from safepoint.audit.runs import Runs, holds
-from safepoint.audit.sqlite import check_database
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -40,28 +45,12 @@ from safepoint.core.errors import (
 from safepoint.core.keys import Keyring
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
-from safepoint.places import Store, is_database, open_anchor
+from safepoint.places import PLACES, Store, is_database, open_anchor
 from safepoint.resume.gate import Gate
 from safepoint.shared.terminal import key_of, keyring_of, progress
 from safepoint.stores.disk import absolute
 
 _T = TypeVar("_T")
-
-
-class OpenedStore(NamedTuple):
-    """A store that somebody has opened.
-
-    Attributes:
-        ledger: the store, with its keys and its anchor.
-        gate: who may approve and hold, and how many it takes; None if nobody is named.
-        apps: what runs today.
-        is_anchored: whether its anchor could be opened, if it has one.
-    """
-
-    ledger: Ledger | None
-    gate: Gate | None = None
-    apps: tuple[str, ...] = ()
-    is_anchored: bool = True
 
 
 class AuditedStore:
@@ -75,12 +64,11 @@ class AuditedStore:
         gate: who may approve and hold; None if nobody was named, or what they signed is refused.
         path: its storage on disk, None if it is in PostgreSQL.
         database: that, if it is a file of SQLite, or None.
-        foreign: what others keep in the database, or None.
         where: its path, or its name.
     """
 
     def __init__(self, store: Store, stack: ExitStack) -> None:
-        self.store, self._stack, self.apps = store, stack, store.app
+        self.store, self._stack = store, stack
         if store.store is not None:
             check_name("store", store.store)
         self.closed: list[Finding] = []
@@ -94,8 +82,6 @@ class AuditedStore:
             shown = shell(self.path)
             raise Unavailable(f"{shown} does not exist.", f"Run: mkdir -m 700 {shown}")
         self.database = self.path if self.path and is_database(self.path) else None
-        known = recognise_database(self.database) if self.database else None
-        self.foreign = known if known and known.is_read else None
         self.where = self.path or ""
         if "storage" in self._servers:
             from safepoint.stores.postgres.connection import parsed, place
@@ -106,8 +92,7 @@ class AuditedStore:
     def __str__(self) -> str:
         if "storage" in self._servers:
             return f"{self.where} in PostgreSQL"
-        kind = f"a store in {'SQLite' if self.database else 'files'}"
-        return f"{shell(self.where)} ({self.foreign.name if self.foreign else kind})"
+        return f"{shell(self.where)} (a store in {'SQLite' if self.database else 'files'})"
 
     def _try(self, rule: str, path: str | None, opens: Callable[[], _T]) -> _T | None:
         """Open a part. If it is refused, keep that."""
@@ -145,7 +130,7 @@ class AuditedStore:
 
     def _is_empty(self) -> bool:
         """Tell whether there is a store, as far as it may be read, and no record in it."""
-        if self.foreign or (self.ledger is None and "storage" in self._servers):
+        if self.ledger is None and "storage" in self._servers:
             return False
         try:
             storage = self._storage.tenant(self._tenant) if self._tenant else self._storage
@@ -157,13 +142,13 @@ class AuditedStore:
         """Tell whether there are records that a key could verify, as far as one sees without."""
         if "storage" in self._servers:
             return self._served is not None
-        return not self.foreign if self.database else self.contents.is_sealed
+        return self.database is not None or self.contents.is_sealed
 
     @cached_property
     def ledger(self) -> Ledger | None:
         """The store, opened with its keys; None if there are none, or it could not be opened."""
         store = self.store
-        if self.keys is None or self.foreign:
+        if self.keys is None:
             return None
         try:
             anchor = self.anchor or open_anchor(self._servers.get("anchor"), self._stack)
@@ -198,23 +183,14 @@ class AuditedStore:
     def places(self) -> Iterator[Finding]:
         """Look at where the parts lie."""
         store = self._on_disk
-        named = {
-            "storage": store.storage,
-            "anchor": store.anchor,
-            "answers": store.answers,
-            "answers' anchor": store.answers_anchor,
-            "journal": store.journal,
-            "journal's anchor": store.journal_anchor,
-        }
+        named = {each.replace("_", "'s "): getattr(store, each) for each in PLACES}
         revoked = (each.partition("=")[0] for each in store.revoked)
         keys = (*store.key, *revoked, *store.journal_key)
         parts = {part: path for part, path in named.items() if path}
         return check_places(parts, map(_absolute, keys))
 
     def records(self) -> Iterable[Finding]:
-        """Look at the bytes of its records, or say what others keep in its place."""
-        if self.foreign:
-            return self.foreign.findings
+        """Look at the bytes of its records, or at the file of SQLite that has them."""
         if self.database:
             return check_database(self.database)
         is_folder = self.path is not None and os.path.isdir(self.path)  # noqa: PTH112
@@ -255,7 +231,7 @@ class AuditedStore:
     def owners(self) -> Iterator[Finding]:
         """Look at who owns the threads of a storage on disk."""
         with suppress(CheckpointError, OSError):  # which another check says
-            yield from check_ownership(self._storage) if self.path and not self.foreign else ()
+            yield from check_ownership(self._storage) if self.path else ()
 
 
 def _absolute(path: str) -> str:
@@ -265,37 +241,35 @@ def _absolute(path: str) -> str:
     return os.path.abspath(path)  # noqa: PTH100
 
 
-def _verified(at: OpenedStore) -> Iterator[Finding]:
-    """Verify each record once, and look at how each run came to go on."""
-    if at.ledger is None:
+def _verified(
+    ledger: Ledger | None, gate: Gate | None, *, is_anchored: bool = True
+) -> Iterator[Finding]:
+    """Verify each record of a store once, and look at how each run came to go on."""
+    if ledger is None:
         return
-    runs, heads, keys = Runs(at.gate, at.apps), dict[tuple[Ledger, str], int](), Counter[str]()
-    threads, found = all_threads(at.ledger)
+    runs, heads, keys = Runs(gate), dict[tuple[Ledger, str], int](), Counter[str]()
+    threads, found = all_threads(ledger)
     yield from found
     for scope, name in threads:
         thread = walk(scope, name)
         yield from of_tenant(scope.tenant_name, [*thread.findings(), *runs.look(thread)])
         keys += thread.keys
         heads |= {(scope, name): thread.head} if thread.head and not thread.refusal else {}
-    yield from check_keys(at.ledger, keys)
-    yield from check_anchor(at.ledger, heads) if at.is_anchored else ()
-    if at.gate is not None:
-        yield from approvers_apart(at.ledger, at.gate.approvers)
-        yield from check_operators(at.ledger, at.gate)
-        yield from holds(at.ledger, at.gate)
+    yield from check_keys(ledger, keys)
+    yield from check_anchor(ledger, heads) if is_anchored else ()
+    yield from mixed(ledger)
+    if gate is not None:
+        yield from approvers_apart(ledger, gate.approvers)
+        yield from check_operators(ledger, gate)
+        yield from holds(ledger, gate)
 
 
 Auditor = Callable[[Any], Iterable[Finding]]
-OPENED: Final[dict[str, Auditor]] = {
-    "records": _verified,
-    "tenants": lambda at: mixed(at.ledger) if at.ledger else [],
-}
-"""Each check of a store that is open, by a name of its own."""
 CHECKS: Final[dict[str, Auditor]] = {
     "places": AuditedStore.places,
     "contents": AuditedStore.records,
     "postgres": AuditedStore.server,
-    **OPENED,
+    "records": lambda at: _verified(at.ledger, at.gate, is_anchored=at.is_anchored),
     "verified": AuditedStore.verified,
     "owners": AuditedStore.owners,
     "journal": AuditedStore.journal,
@@ -318,7 +292,6 @@ def audit(
     *,
     rule: str = "",
     gate: Gate | None = None,
-    apps: tuple[str, ...] = (),
 ) -> list[Finding]:
     r"""Look at something that is deployed, and say what is wrong with it. Nothing is changed.
 
@@ -343,22 +316,19 @@ def audit(
         rule: what is found under one rule, such as "SP12"; under each if it is empty.
         gate: of an open store, who may approve, and how many it takes. Without it, approvals are
             counted and not verified.
-        apps: of an open store, what runs today: "invoice@2".
 
     Returns:
-        The findings, the worst first. `safepoint explain ID` says what each of them is.
-
-    Raises:
-        CheckpointError: a check could not be made.
+        The findings, the worst first. `safepoint explain ID` says what each of them is. A check
+        that could not be made is `audit.failed`, whatever the rule.
     """
-    made = _Audit(raises=True)
+    made = _Audit()
     if isinstance(target, Ledger):
-        made.make(OPENED, OpenedStore(target, gate, apps), target.store)
+        made.make({"records": lambda ledger: _verified(ledger, gate)}, target, target.store)
     elif isinstance(target, Store):
         made.store(target)
     else:
         made.path(os.fspath(target), set())
-    return [each for each in worst_first(made.found) if rule in ("", each.rule)]
+    return [each for each in worst_first(made.found) if each.rule in (rule or each.rule, "audit")]
 
 
 def look(
@@ -385,7 +355,7 @@ def look(
 
 
 class _Audit:
-    """Makes checks. One that fails keeps no other from being made, unless it should raise.
+    """Makes checks. One that fails keeps no other from being made.
 
     Attributes:
         looked: what was looked at.
@@ -394,8 +364,7 @@ class _Audit:
         stores: how many stores there were.
     """
 
-    def __init__(self, *, raises: bool = False) -> None:
-        self._raises = raises
+    def __init__(self) -> None:
         self.looked: list[str] = []
         self.found: list[Finding] = []
         self._said: set[tuple[str, str]] = set()
@@ -405,7 +374,7 @@ class _Audit:
         """Look at a path, and at the stores in it that were not named besides."""
         with self.trying("files", path):
             found = Found(path, is_code=is_code)
-            self.make(CODE if is_code else FOUND, found, path, is_something=bool(+found.counts))
+            self.make(CODE if is_code else FOUND, found, path)
             for each in found.stores:
                 if os.path.realpath(each) not in named:  # which was looked at with its keys
                     self.store(Store(storage=each))
@@ -417,26 +386,15 @@ class _Audit:
             self.stores += 1
             self.make(CHECKS, place, place.where, store=place.where)
 
-    def make(
-        self,
-        checks: dict[str, Auditor],
-        at: object,
-        where: str,
-        *,
-        store: str = "",
-        is_something: bool = True,
-    ) -> None:
+    def make(self, checks: dict[str, Auditor], at: object, where: str, *, store: str = "") -> None:
         """Make each check of a table. What only fails, and finds nothing, was not looked at."""
-        failed, found = False, False
+        before = len(self.found)
         for name, check in checks.items():
-            made = False
             with self.trying(name, where):
                 for each in check(at):
-                    found = True
                     self._add(each, store)
-                made = True
-            failed = failed or not made
-        if is_something and (found or not failed):
+        found = {each.id for each in self.found[before:]}
+        if found != {FAILED}:
             self.looked.append(str(at))
 
     def _add(self, each: Finding, store: str) -> None:
@@ -452,12 +410,8 @@ class _Audit:
         try:
             yield
         except CheckpointError as refusal:
-            if self._raises:
-                raise
             self._fail(check, where, refusal.what, refusal.do)
-        except Exception as error:  # whoever wrote the store may have meant it to
-            if self._raises:
-                raise
+        except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
             self._fail(check, where, f"It failed with {type(error).__name__}.", "Report it.")
 
     def _fail(self, check: str, where: str, why: str, do: str) -> None:

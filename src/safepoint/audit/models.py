@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.audit.finding import (
-    Closed,
     Finding,
     content,
     finding,
+    guard,
     refused,
     unseen,
 )
@@ -125,23 +125,18 @@ def loads(code: Iterable[str]) -> Iterator[Finding]:
 
 
 def safety_test(root: str, files: Iterable[str]) -> list[Finding]:
-    """Look for such a test among the files of a project."""
-    closed = Closed()
-    isolated, tests = False, dict[str, bytes]()
+    """Look for such a test among the files of a project, and for a run of it without plugins."""
+    findings: list[Finding] = []
+    isolated = tested = False
     for file in files:
         text = b""
-        with closed.guard(file):
+        with guard("SP27", file, findings):
             text = _text(file)
         isolated = isolated or _AUTOLOAD in text
-        if _TEST.fullmatch(Path(file).name) and _LOADS.search(text) and _REFUSAL.search(text):
-            tests[file] = text
-    fails = [f for f, text in tests.items() if _SKIPS.search(text) and not _GRACEFUL.search(text)]
-    findings = [finding("SP27.fails", file) for file in fails]
-    if not tests:
-        findings.append(finding("SP27.no-test", root))
-    elif not isolated:
-        findings.append(finding("SP27.plugins", root))
-    return findings + closed.findings("SP27")
+        refuses = _TEST.fullmatch(Path(file).name) and _LOADS.search(text) and _REFUSAL.search(text)
+        graceful = _GRACEFUL.search(text) or not _SKIPS.search(text)
+        tested = tested or bool(refuses and graceful)
+    return findings if tested and isolated else [*findings, finding("SP27.no-test", root)]
 
 
 def loads_models(code: Iterable[str]) -> bool:

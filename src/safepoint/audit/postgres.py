@@ -10,7 +10,6 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property
 from importlib.resources import files
 from ipaddress import ip_address
-from itertools import combinations
 from typing import Any, Final
 
 from safepoint.audit.finding import CATALOGUE, Finding, finding
@@ -226,7 +225,9 @@ def check_postgres(parts: Mapping[str, str]) -> list[Finding]:
         databases = {(each.server, each.name): each for each in reversed(seen.values())}
         for database in databases.values():
             found += [*_owners(database), *_changed(database)]
-        found += [*_logins(seen), *_together(seen)]
+        found += _logins(seen)
+        if "anchor" in seen and seen["anchor"].server == seen["store"].server:
+            found.append(finding("SP05.one-server", seen["anchor"].name))
         found += _tenants(seen["store"])
     return list({each.what: each for each in found}.values())
 
@@ -309,26 +310,15 @@ def _tenants(store: LoginView) -> Iterator[Finding]:
 
 def _logins(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
     """Look at what each login, and each role of the store, may do by itself and by its roles."""
-    ours = {(each.server, role): job for each in seen.values() for role, job in each.roles.items()}
-    used = {(each.server, role) for each in seen.values() for role in each.paths(each.login)}
-    for database in seen.values():
-        needed = {
-            job
-            for part, each in seen.items()
-            if (each.server, each.login) == (database.server, database.login)
-            for job in PARTS[part][2]
-        }
-        yield from _able(database, database.login, ours, needed)
+    for part, database in seen.items():
+        yield from _able(database, database.login, PARTS[part][2])
         for role, job in database.roles.items():
-            if role in database.powers and (database.server, role) not in used:
-                yield from _able(database, role, ours, {job})
+            yield from _able(database, role, (job,)) if role in database.powers else ()
 
 
-def _able(
-    database: LoginView, who: str, ours: Mapping[tuple[str, str], str], needed: set[str]
-) -> Iterator[Finding]:
+def _able(database: LoginView, who: str, needed: Sequence[str]) -> Iterator[Finding]:
     for role, way in database.paths(who).items():
-        powers, job = database.powers[role], ours.get((database.server, role))
+        powers, job = database.powers[role], database.roles.get(role)
         names = " and so of ".join(map(quoted, way[1:]))
         by = f", as a member of {names}" if names else ""
         for power in ["superuser"] if "superuser" in powers else powers:
@@ -347,15 +337,6 @@ def _sql(name: str) -> str:
     """Return the name of a role as SQL has it."""
     plain = re.fullmatch(r"[a-z_][a-z0-9_]*", name)
     return name if plain else shown('"' + name.replace('"', '""') + '"')
-
-
-def _together(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
-    for (one, first), (other, second) in combinations(seen.items(), 2):
-        if first.server == second.server and first.login == second.login:
-            yield finding("SP05.one-login", first.login, one=one, other=other)
-    apart = seen.get("anchor")
-    if apart is not None and apart.server == seen["store"].server:
-        yield finding("SP05.one-server", apart.name)
 
 
 def _owners(database: LoginView) -> Iterator[Finding]:
@@ -392,12 +373,10 @@ def _changed(database: LoginView) -> Iterator[Finding]:
     for part in database.parts:
         schema, rule, _ = PARTS[part]
         found, made = database.shape[schema], _made()[schema]
-        whole = {key[6:] for key in found.keys() ^ made.keys() if key.startswith("table ")}
         for key in sorted(found.keys() | made.keys()):
             kind, _, name = key.partition(" ")
-            relation = name.rpartition(".")[0] if kind == "column" else name.partition(" ")[0]
-            if found.get(key) == made.get(key) or (relation in whole and kind != "table"):
-                continue  # it is as it was made, or of a table that is named already
+            if found.get(key) == made.get(key):
+                continue
             if kind == "grant" and key in found:
                 reads = name.startswith(("select", "usage")) and not name.endswith(" to public")
                 values = {"severity": "warning" if reads else "error", "do": named(_revoke(key))}

@@ -34,7 +34,6 @@ _CHECKPOINT: Final = {"checkpoint_id", "workflow_name", "graph_signature_hash", 
 _MARKS: Final = re.compile(rb'"(resumeAtIndex|graph_signature_hash|session|defaults|agents)"')
 _ASKS: Final = re.compile(rb'"(askFallback|allowlist|security)"')
 
-_UNREAD: Final = "an SQLite database that cannot be read"
 KEPT: Final = {
     "Agent Framework checkpoint": "SP12.unsealed-state",
     "Lobster resume state": "SP12.unsigned-resume",
@@ -52,12 +51,10 @@ class Recognised(NamedTuple):
     Attributes:
         name: what it is, to go behind "is".
         findings: what is wrong with it, the worst first.
-        is_read: whether SQLite finds its tables.
     """
 
     name: str
     findings: list[Finding]
-    is_read: bool = True
 
 
 # --- databases
@@ -77,7 +74,7 @@ def recognise_database(path: str) -> Recognised | None:
         return Recognised("a file that cannot be read", [unseen("SP02", place, error.strerror)])
     if begins is None or not begins[0].startswith(_SQLITE) or begins[0][68:71] == b"SFP":
         return None  # by the number of an application, which is ours
-    name, found = _UNREAD, [*_beside(place)]
+    name, found = "an SQLite database that cannot be read", [*_beside(place)]
     try:
         with closing(_opened(place)) as connection:
             tables = _tables(connection)
@@ -92,7 +89,7 @@ def recognise_database(path: str) -> Recognised | None:
                 found += _judged(known, place, tables, connection.execute)
     except (sqlite3.Error, UnicodeDecodeError) as error:  # it may quote a schema, which is no text
         found.append(unseen("SP02", place, f"SQLite says: {quoted(str(error))}"))
-    return Recognised(name, worst_first(found), name != _UNREAD)
+    return Recognised(name, worst_first(found))
 
 
 def _opened(path: str) -> sqlite3.Connection:

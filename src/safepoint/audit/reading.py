@@ -14,15 +14,11 @@ from safepoint.core.codec import inspect_state
 from safepoint.core.errors import (
     ApprovalRefused,
     CheckpointError,
-    ConfigurationError,
     DecodeError,
-    LimitExceeded,
     NotFound,
     ResumeRefused,
     RolledBack,
-    SealBroken,
     Unavailable,
-    Unsafe,
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, Limits
@@ -30,18 +26,10 @@ from safepoint.core.record import Checkpoint, Opened
 from safepoint.resume.approval import Question, peek
 from safepoint.resume.asking import SPENT, read_note
 from safepoint.resume.workflow import Payload, without_state
+from safepoint.shared.explanations import EXPLANATIONS
 from safepoint.shared.states import view_of
 from safepoint.shared.terminal import tick
 
-_RULES: Final[tuple[tuple[type[CheckpointError], str], ...]] = (
-    (Unsafe, "SP04"),
-    (LimitExceeded, "SP11"),
-    (SealBroken, "SP12"),
-    (NotFound, "SP13"),
-    (Unavailable, "SP13"),
-    (RolledBack, "SP15"),
-    (ConfigurationError, "SP15"),
-)
 _KINDS: Final = {
     "form": "SP02",
     "key": "SP02",
@@ -221,5 +209,6 @@ def _spends(opened: Opened, plain: bytes, limits: Limits) -> Iterator[Spend]:
 
 
 def _rule(refusal: CheckpointError) -> str:
-    by_class = (rule for kind, rule in _RULES if isinstance(refusal, kind))
-    return _KINDS.get(refusal.kind or "") or next(by_class, "SP02")
+    """Return the rule that a refusal holds up: by its kind, or the first that its error names."""
+    named = (each.__name__ for each in type(refusal).__mro__ if each.__name__ in EXPLANATIONS)
+    return _KINDS.get(refusal.kind or "") or EXPLANATIONS[next(named)].rules[0]

@@ -7,7 +7,7 @@ is there and with what people signed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
@@ -18,9 +18,7 @@ from safepoint.audit.reading import Frame, History, Spend, all_threads
 from safepoint.core.errors import (
     ApprovalRefused,
     CheckpointError,
-    ConfigurationError,
     ResumeRefused,
-    quoted,
 )
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, stamp
@@ -29,16 +27,6 @@ from safepoint.resume.approval import SKEW, Approval, Question, Reason
 from safepoint.resume.gate import Decision, Gate, compare
 from safepoint.resume.workflow import Payload
 
-_RULES: Final = {
-    Reason.OLD_CHECKPOINT: "SP16",
-    Reason.VERSION_CHANGED: "SP17",
-    Reason.NO_MIGRATION: "SP17",
-    Reason.TOOLS_ADDED: "SP18",
-    Reason.TOOL_CHANGED: "SP18",
-    Reason.PERMISSIONS_WIDENED: "SP18",
-    Reason.ASKED: "SP19",
-    Reason.OWNED_BY_ANOTHER: "SP19",
-}
 _MANY: Final = 10
 
 
@@ -117,13 +105,11 @@ class Runs:
 
     Args:
         gate: the policy, and the people. Without it, approvals are counted and not verified.
-        apps: what runs today.
     """
 
-    def __init__(self, gate: Gate | None = None, apps: Iterable[str] = ()) -> None:
+    def __init__(self, gate: Gate | None = None) -> None:
         self._verifies = gate is not None
         self._gate = gate or Gate()
-        self._today = dict(map(_named, apps))
 
     def look(self, thread: History) -> Iterator[Finding]:
         """Yield what is wrong with each record of a thread, and with its end."""
@@ -145,10 +131,6 @@ class Runs:
                 yield from self._signed(entry, each)
             last = entry
         if last is not None and thread.refusal is None and not thread.hidden:
-            was = last.checkpoint.app
-            app = self._today.get(was.partition("@")[0], was)
-            if app != was and not any(each.is_no for each in last.spends):
-                yield finding("SP17.left-behind", thread.name, last=last.checkpoint, app=app)
             yield from _waits(last)
 
     def _signed(self, entry: Frame, spend: Spend) -> Iterator[Finding]:
@@ -209,10 +191,10 @@ class Runs:
             people = len(spend.texts)
             how = f"with {people} approval{'s' * (people > 1)}, which nobody verified here"
         few = self._too_few(link, number, decision, people)
-        yield from few.values()
-        if names and "SP19" not in few:
+        yield from few
+        if names and not few:
             yield from self._not_allowed(link, asked, names, people)
-        if number < link.end and "SP16" not in few:
+        if number < link.end and not few:
             how = how if people else "which your policy lets anybody do"
             yield link.found("SP16.back", end=link.end, source=number, how=how)
 
@@ -263,37 +245,18 @@ class Runs:
             if why:
                 yield link.found("SP19.not-allowed", why=f"It needed the approval of {why}.")
 
-    def _too_few(
-        self, link: Turn, source: int, decision: Decision, people: int
-    ) -> dict[str, Finding]:
-        """Return what too few people approved, by the rule that wants more of them."""
-        rules: dict[str, list[Reason]] = {}
-        for reason in decision.reasons:
-            rules.setdefault(_RULES[reason], []).append(reason)
-        more = len(decision.details) - _MANY
-        details = [*decision.details[:_MANY], *[f"And {more} more like these."] * (more > 0)]
-        found = {}
-        for rule, reasons in rules.items():
-            needed = self._gate.policy.needs(*reasons)
-            if (needed is None or people < needed) and (self._verifies or rule == "SP16"):
-                why = "The policy lets nobody approve that."
-                if needed is not None:
-                    why = f"It needed {needed} to approve it, and {people} did."
-                found[rule] = link.found(
-                    f"{rule}.too-few",
-                    severity="warning" if people else "error",
-                    source=source,
-                    why=" ".join([*details, why]),
-                )
-        return found
-
-
-def _named(app: str) -> tuple[str, str]:
-    if not app:
-        raise ConfigurationError(
-            f"{quoted(app)} is not the name of a workflow.", 'Give Workflow.app: "invoice@2".'
-        )
-    return app.partition("@")[0], app
+    def _too_few(self, link: Turn, source: int, decision: Decision, people: int) -> list[Finding]:
+        """Return that too few people approved it. Without people, a way back alone needs them."""
+        known = (each for each in decision.reasons if each is Reason.OLD_CHECKPOINT)
+        needed = self._gate.policy.needs(*(decision.reasons if self._verifies else known))
+        if needed is not None and people >= needed:
+            return []
+        why = "The policy lets nobody approve that."
+        if needed is not None:
+            why = f"It needed {needed} to approve it, and {people} did."
+        why = " ".join([*decision.details[:_MANY], why])
+        severity = "warning" if people else "error"
+        return [link.found("SP19.too-few", severity=severity, source=source, why=why)]
 
 
 def _version(entry: Frame, last: Frame | None, entries: dict[int, Frame]) -> Iterator[Finding]:

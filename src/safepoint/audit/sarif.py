@@ -16,8 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 from urllib.parse import quote
 
-from safepoint.audit.finding import Finding, entry_of
-from safepoint.audit.report import FAILED, Report
+from safepoint.audit.finding import FAILED, Finding, Report, entry_of
 from safepoint.core.errors import shell
 from safepoint.rules import RULES
 from safepoint.settings import FILE

@@ -29,7 +29,7 @@ from safepoint.shared.terminal import add, add_config, ended_by, key_of, own_id
 if TYPE_CHECKING:
     from safepoint.console.signing import Signer
 
-_CHANGING: Final = ("approvers", "operators", "people", "app")
+_CHANGING: Final = ("approvers", "operators", "people")
 
 
 def commands(sub: Any) -> None:

@@ -106,9 +106,6 @@ class Answers:
         self.anchor: Final = anchor
         self._apart = set[tuple[str, Path | None]]()  # the keys that are known to lie elsewhere
 
-    def __repr__(self) -> str:
-        return f"Answers({self.storage!r}, {type(self.anchor).__name__})"
-
     # --- what people do
 
     def put(self, approver: Approver, text: str, *, why: str = "") -> None:

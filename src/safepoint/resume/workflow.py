@@ -75,8 +75,10 @@ class Ask:
             somebody answers.
 
     Raises:
-        ConfigurationError: the action is not a word, the arguments cannot be stored exactly, or
-            the wait is too short or too long.
+        ConfigurationError: the action is not a word, an argument has no name, or the wait is too
+            short or too long.
+        EncodeError: an argument could not be restored faithfully, so nobody could sign it.
+        LimitExceeded: they are more than a person could read.
     """
 
     action: str
@@ -85,12 +87,7 @@ class Ask:
 
     def __post_init__(self) -> None:
         check_wait(self.within)
-        try:
-            self.arguments = signable(self.action, dict(self.arguments))
-        except CheckpointError as error:
-            raise ConfigurationError(
-                f"What {quoted(self.action)} is asked with cannot be signed. {error.what}", error.do
-            ) from error
+        self.arguments = signable(self.action, dict(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
