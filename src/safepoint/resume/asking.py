@@ -31,8 +31,8 @@ from safepoint.core.errors import (
     ResumeRefused,
     quoted,
 )
-from safepoint.core.journal import RESUMING, Actor, Entry, EventOutcome, What
-from safepoint.core.ledger import Ledger, Link
+from safepoint.core.journal import Actor, Entry, EventOutcome, What
+from safepoint.core.ledger import RESUMING, Ledger, Link
 from safepoint.core.names import Head, digest_of, with_tenant
 from safepoint.resume.answers import in_force
 from safepoint.resume.approval import Approval, Question, Reason

@@ -31,8 +31,7 @@ from safepoint.core.errors import (
     Unavailable,
     quoted,
 )
-from safepoint.core.journal import RESUMING
-from safepoint.core.ledger import Ledger
+from safepoint.core.ledger import RESUMING, Ledger
 from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of, with_tenant
 from safepoint.core.record import Checkpoint, check_word
 from safepoint.resume.approval import Question, Reason, end_of, signable
