@@ -585,7 +585,7 @@ class Run:
             how = "has run every step"
             if self.denied:
                 how = "was not approved in time" if self.expired else "was denied"
-            raise ResumeRefused(f"{self.thread} {how}.", "Start a new thread to run it again.")
+            raise ResumeRefused(f"{self.thread} {how}.")
         self.ledger.owners.keep(self.thread)
         check_held(self.workflow.gate, self.ledger, self.thread)
         self._check_still_here(name)
