@@ -558,7 +558,7 @@ def nested(levels: int, lists: int) -> bytes:
 def test_what_is_large_is_not_nested_deep() -> None:
     """Each level of a tuple or class is a copy of what is in it: 60 of 16 MiB are 1 GiB."""
     large, deep = b"x" * (SIZE - 1000), b"\x91" + packb(b"x" * (SIZE - 1000))
-    state = (((large,),),)
+    state: Any = (((large,),),)
     assert CODEC.decode(CODEC.encode(state)) == state
     for _ in range(57):
         state, deep = (state,), b"\x91" + ext(9, deep)
