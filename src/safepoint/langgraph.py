@@ -22,14 +22,15 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Annotated, Any, Final, NamedTuple, TypeVar
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
+from weakref import WeakValueDictionary
 
 from safepoint.aio import Tenanted, for_one, half_moved, in_thread, remember
 from safepoint.core.codec import Codec, Converter
@@ -55,8 +56,12 @@ from safepoint.resume.tools import ToolSet
 
 try:
     from langchain_core import messages
+    from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.documents import Document
+    from langchain_core.messages.base import TextAccessor
     from langchain_core.runnables import RunnableConfig
+    from langchain_core.runnables.utils import AddableDict
+    from langchain_core.tracers.context import register_configure_hook
     from langgraph.checkpoint.base import (
         WRITES_IDX_MAP,
         BaseCheckpointSaver,
@@ -64,8 +69,10 @@ try:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
+        DeltaChannelHistory,
         get_checkpoint_metadata,
     )
+    from langgraph.checkpoint.serde.types import _DeltaSnapshot
     from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
     from langgraph.runtime import ExecutionInfo, RunControl, get_runtime
@@ -83,6 +90,7 @@ _WROTE: Final = ("task", "path", "writes")
 _TRIES: Final = 8
 _LOCKS: Final = 256
 _PATIENCE: Final = 30.0  # seconds to wait until a task's checkpoint is saved
+_IN_LINE: Final = 60.0  # seconds to wait for another run of the thread
 _ASKING: Final = 10_000  # node runs that can ask at the same time
 _EARLY: Final = 10_000  # checkpoints that are not saved yet, and have writes
 _RUNS: Final = 100_000  # runs whose tenants to remember
@@ -128,6 +136,9 @@ class Asked(str):
 _CONVERTERS: Final = (
     Converter("langgraph.Asked", Asked, str, Asked),
     *(_by_fields(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
+    Converter("langchain.TextAccessor", TextAccessor, str, TextAccessor),  # a message's `text`
+    Converter("langchain.AddableDict", AddableDict, dict, AddableDict),
+    _by_fields("langgraph.DeltaSnapshot", _DeltaSnapshot),
     *(
         _by_fields(f"langgraph.{cls.__name__}", cls)
         for cls in (Command, Interrupt, Overwrite, Send, TimeoutPolicy)
@@ -149,6 +160,111 @@ def _graph_codec(types: Iterable[type] | Mapping[str, type], limits: Limits) -> 
             rest.append((tag, cls))
     own = dict(rest) if isinstance(types, Mapping) else [cls for _, cls in rest]
     return Codec(own, converters=more, limits=limits)
+
+
+# --- runs of this process
+
+
+class _Run:
+    """A run of a graph, from LangChain's callback for its start to the one for its end.
+
+    Attributes:
+        outer: the run that goes on in the same context, around this one or left in the middle.
+        control: what it shares with its subgraphs.
+        leaves: what to call when it ends.
+        ended: whether it has.
+    """
+
+    def __init__(self, outer: _Run | None) -> None:
+        self.ended: bool = False
+        self.outer: _Run | None = outer and (outer.outer if outer.ended else outer)
+        self.control: RunControl | None = None
+        self.leaves: list[Callable[[], object]] = []
+
+
+_RUN: Final = ContextVar[_Run | None]("safepoint_run", default=None)
+_RUNNING: Final = WeakValueDictionary[object, _Run]()
+_LINES_LOCK: Final = threading.Lock()
+
+
+class _Ends(BaseCallbackHandler):
+    """Learns when a run ends, however it does. LangGraph does not tell a checkpointer."""
+
+    run_inline = True  # in the task that starts the run
+
+    @property
+    def ignore_llm(self) -> bool:
+        return True
+
+    ignore_chat_model = ignore_retriever = ignore_llm
+
+    def on_chain_start(self, *_: Any, run_id: object, **__: Any) -> None:
+        _RUNNING[run_id] = run = _Run(_RUN.get())
+        _RUN.set(run)
+
+    def on_chain_end(self, *_: Any, run_id: object, **__: Any) -> None:
+        if run := _RUNNING.pop(run_id, None):
+            with _LINES_LOCK:
+                run.ended = True
+                for leave in run.leaves:
+                    leave()
+
+    on_chain_error = on_chain_end
+
+
+_ENDS: Final = ContextVar[BaseCallbackHandler | None]("safepoint_ends", default=_Ends())  # noqa: B039
+register_configure_hook(_ENDS, inheritable=True)
+
+
+class _Lines:
+    """The runs of each thread in this process: the one that goes on, and those that wait for it."""
+
+    def __init__(self) -> None:
+        self._lines: dict[_Whose, dict[_Run, Future[None]]] = {}
+
+    def join(
+        self, whose: _Whose, control: RunControl | None, leave: Callable[[], object]
+    ) -> Future[None]:
+        """Put the run of this context in line, and return what is done when it is its turn."""
+        run, free = _RUN.get(), Future[None]()
+        free.set_result(None)
+        with _LINES_LOCK:
+            line = self._lines.get(whose, {})
+            if run is None or control is None or run.ended:
+                return free
+            if any(each.control is control for each in line):  # this one, or the one around it
+                return line.get(run, free)
+            outer: _Run | None = run
+            while outer := outer and outer.outer:
+                line.pop(outer, None)  # it was left in the middle: nobody can wait for themselves
+            self._lines[whose], run.control = line, control
+            run.leaves += [partial(self._leave, whose, run), leave]
+            turn = line.setdefault(run, Future())
+            self._call(line)
+            return turn
+
+    def is_taken(self, whose: _Whose, control: RunControl | None) -> bool:
+        """Tell whether another run than this one goes on."""
+        with _LINES_LOCK:
+            first = next(iter(self._lines.get(whose, ())), None)
+            return first is not None and control is not None and first.control is not control
+
+    def has(self, whose: _Whose) -> bool:
+        """Tell whether a run of a thread goes on, or waits."""
+        return whose in self._lines
+
+    def _leave(self, whose: _Whose, run: _Run) -> None:
+        line = self._lines.get(whose, {})
+        line.pop(run, None)
+        self._call(line)
+        if not line:
+            self._lines.pop(whose, None)
+
+    @staticmethod
+    def _call(line: dict[_Run, Future[None]]) -> None:
+        turn = next(iter(line.values()), None)
+        if turn and not turn.done():
+            turn.set_result(None)
 
 
 # --- the walk
@@ -381,6 +497,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             resume; "" for checkpoints without a name or tools.
         time_travel: return a checkpoint that is not the newest if a graph asks for it by id.
         gate: who may answer when a node calls `ask`.
+        busy: what happens to a request for a thread of which this process runs another one already.
+            "refuse" raises Conflict before a task runs: only your application knows whether a
+            second request repeats the first, and waiting would do it twice. "wait" runs one after
+            the other, in the order in which they came, and refuses after a minute.
         tenant: returns the tenant whose request is being served, such as the `get` of a ContextVar
             that you set where you authenticate requests. Each operation calls it and sees only that
             tenant's threads. A config, which a client may control, cannot choose a tenant.
@@ -401,6 +521,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         resumes: Iterable[str] = (),
         time_travel: bool = False,
         gate: Gate | None = None,
+        busy: Literal["refuse", "wait"] = "refuse",
         tenant: Callable[[], str] | None = None,
     ) -> None:
         BaseCheckpointSaver.__init__(self)
@@ -412,6 +533,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self.time_travel: Final = time_travel
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
+        self._in_line: Final = _IN_LINE if busy == "wait" else 0.0
         self._reads_only = False
         # The tenant of each run. It is not in the config, which LangGraph gives to stream readers.
         self._runs: Final[dict[int, tuple[RunControl, SealedSaver]]] = {}
@@ -420,6 +542,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self._threads: dict[_Whose, _Walk] = {}
         # By run, and by thread, since a node may run another graph.
         self._refused: Final[dict[tuple[int, _Whose], tuple[RunControl, Exception]]] = {}
+        self._lines: Final = _Lines()
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
         # A separate pool: a call that waits for a checkpoint must not block the thread that saves.
         self._pool: Final = ThreadPoolExecutor(_POOL, thread_name_prefix="safepoint")
@@ -478,9 +601,24 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 )
             return remember(self._runs, id(control), self._runs[id(control)], _RUNS)[1]
 
-    def _lock(self, thread: str) -> threading.RLock:
-        """Return the lock of a thread, because LangGraph calls `put` from several OS threads."""
-        return self._locks[hash(thread) % _LOCKS]
+    @contextmanager
+    def _lock(self, thread: str) -> Iterator[None]:
+        """Hold the lock of a thread, because LangGraph calls `put` from several OS threads.
+
+        If the ledger has a worker's name, let go of the lease unless a run of the thread goes on.
+        """
+        with self._locks[hash(thread) % _LOCKS]:
+            try:
+                yield
+            finally:
+                at, owners = self._whose(thread), self.ledger.owners
+                if owners.leases.worker is not None and not self._lines.has(at):
+                    known = self._threads.get(at)
+                    owners.release(known.name if known else _name(thread, 0))
+
+    def _let_go(self, thread: str) -> None:
+        with self._lock(thread):
+            pass
 
     # --- write
 
@@ -504,6 +642,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 raise
 
     def _check_run(self, thread: str, control: RunControl | None) -> None:
+        if self._lines.is_taken(self._whose(thread), control):
+            raise _busy(thread, "has taken over")
         if refused := self._refused.get((id(control), self._whose(thread))):
             raise refused[1]
 
@@ -530,12 +670,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> RunnableConfig:
         place = _Address.of(config)
-        if metadata.get("counters_since_delta_snapshot"):
-            raise ConfigurationError(
-                "The graph has a DeltaChannel, which LangGraph has in beta, and which SealedSaver"
-                " does not keep.",
-                "Use a channel whose value is in each checkpoint.",
-            )
         key = _Label.of(place.space, checkpoint["id"])
         parent = _Label.of(place.space, place.ident) if place.ident else None
         value = _value(place, checkpoint, get_checkpoint_metadata(config, metadata))
@@ -561,6 +695,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                         " the one to save.",
                         "Another run went on from there first. Nothing was overwritten: invoke the"
                         " graph again, or let the requests of a thread wait for one another.",
+                        "busy",
                     )
                 how: Any = {"app": self.app, "tools": self.tools, "after": thread.state}
                 try:
@@ -665,12 +800,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             value = {"thread": place.thread, "ns": place.space, "id": ident, **made}
             how: Any = {"label": key.label("w"), "rides_along": not asks}
             thread.add(self.ledger.note(thread.name, value, **how)).asks[key] = asks
-
-    @for_one
-    def release(self, thread_id: str) -> None:
-        """Release a thread that this worker holds, so that another worker can take it."""
-        thread = self._threads.get(self._whose(str(thread_id)))
-        self.ledger.owners.release(thread.name if thread else _name(str(thread_id), 0))
 
     # --- ask people
 
@@ -815,19 +944,51 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     # --- read
 
-    @for_one
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Return the next version of a channel. Another saver may have counted in text."""
+        if not isinstance(current, str):
+            return super().get_next_version(current, channel)
+        return f"{int(current.partition('.')[0]) + 1:032}"
+
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint with its pending writes: the newest, or the one with the given id.
 
-        If the ledger has a worker's name, this takes the lease: tasks run before the first save.
+        If the ledger has a worker's name, a run takes the lease here, before its first task, and
+        lets go of it when it ends.
 
         Raises:
+            Conflict: another run of the thread goes on in this process; its kind is "busy".
             ResumeRefused: it is of another app, of other tools, or not the newest.
             NotOwner: another worker holds the thread; or an operator does, and a graph is to go
                 on with it.
             CheckpointError: the thread does not verify.
         """
+        turn = self._join(config)
+        with suppress(TimeoutError):
+            turn.result(self._in_line)
+        return self._found(turn, config)
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Do what `get_tuple` does, in threads."""
+        turn = await self._aside(partial(self._join, config))
+        if not turn.done():  # a cancelled request leaves the line when its run ends
+            await asyncio.wait([asyncio.wrap_future(turn)], timeout=self._in_line)
+        return await self._aside(partial(self._found, turn, config))
+
+    @for_one
+    def _join(self, config: RunnableConfig) -> Future[None]:
+        """Return what is done once no other run of the thread goes on in this process."""
+        place, control = _Address.of(config), _control(config)
+        if place.space or control is None or self._reads_only:
+            control = None
+        leave = partial(self._pool.submit, self._let_go, place.thread)
+        return self._lines.join(self._whose(place.thread), control, leave)
+
+    @for_one
+    def _found(self, turn: Future[None], config: RunnableConfig) -> CheckpointTuple | None:
         place = _Address.of(config)
+        if not turn.done():
+            raise _busy(place.thread, "is going on")
         self._begin(config)
         key = _Label.of(place.space, place.ident) if place.ident else None
         space = _Label.of(place.space, "").space
@@ -838,11 +999,15 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         with self._lock(place.thread):
             if not place.space and not self._reads_only:  # a node may try another graph again
                 self._refused.pop((id(_control(config)), self._whose(place.thread)), None)
-            if self.ledger.owners.leases.worker is not None and not self._reads_only:
-                # Before a task runs, not after it.
-                self.ledger.owners.keep(self._thread(place.thread, lambda _: True).name)
-            if _control(config) is not None:
+            if _control(config) is not None:  # before a task runs, not after it
                 self._check_free(place.thread)
+                if (owners := self.ledger.owners).leases.worker is not None:
+                    name = self._thread(place.thread, lambda _: True).name
+                    try:
+                        owners.keep(name)
+                    except NotOwner:  # the lease of a run before, which ended or was overtaken
+                        owners.release(name)
+                        owners.keep(name)
             thread = self._thread(place.thread, wanted)
             newest = thread.tops.get(space)
             found = thread.find(key or newest)
@@ -856,6 +1021,48 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 if key and key != newest:
                     thread.addressed.add(key)
             return self._tuple(place, own, notes)
+
+    @for_one
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what was written to each `DeltaChannel` since its last snapshot, oldest first.
+
+        The first call for a thread walks it to its beginning, once per process.
+
+        Raises:
+            NotFound: a checkpoint that this needs was hidden or pruned.
+            CheckpointError: the thread does not verify.
+        """
+        place = _Address.of(config)
+        history: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
+        with self._lock(place.thread):
+            thread = self._thread(place.thread)
+            for own, notes in self._since(thread, place, {*channels}):
+                shown = self._tuple(place, own, notes)
+                for name, entry in history.items():
+                    if "seed" not in entry:
+                        wrote = [row for row in shown.pending_writes or () if row[1] == name]
+                        entry["writes"] = [*wrote, *entry["writes"]]
+                        if name in shown.checkpoint["channel_values"]:
+                            entry["seed"] = shown.checkpoint["channel_values"][name]
+        return history
+
+    def _since(
+        self, thread: _Walk, place: _Address, channels: set[str]
+    ) -> Iterator[tuple[Record, builtins.list[Record]]]:
+        """Yield the checkpoints before one, newest first, until each channel has had a value."""
+        found = thread.find(_Label.of(place.space, place.ident or ""))
+        while channels and found and (parent := found[0].state["parent"]):
+            found = thread.find(_Label.of(place.space, parent))
+            if found is None:
+                raise NotFound(
+                    f"A DeltaChannel of {thread.name} is spread over checkpoints, and one of them"
+                    " was hidden or pruned.",
+                    "Nothing was made up for it. Go on from another checkpoint, or restore a copy.",
+                )
+            yield found
+            channels = channels - found[0].state["checkpoint"]["channel_values"].keys()
 
     def _admit(self, record: Record, newest: bool) -> None:
         """Refuse a checkpoint that a graph must not resume by accident: tasks run before `put`."""
@@ -1062,6 +1269,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 keep = {*known.tops.values()}
                 if not keep:
                     continue
+                for key in [*keep]:  # and those that hold the rest of its delta channels
+                    own = known.find(key)[0].state  # type: ignore[index]  # it is the newest
+                    spread = {*own["metadata"].get("counters_since_delta_snapshot", ())}
+                    place = _Address(thread, own["ns"], own["id"])
+                    older = self._since(known, place, spread)
+                    keep |= {_Label.read(record.label) for record, _ in older}
                 oldest = min(known.checkpoints[key].sequence for key in keep)
                 between = {key for key, at in known.checkpoints.items() if at.sequence > oldest}
                 self._hide(thread, [*between - keep])
@@ -1088,13 +1301,23 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         while (each := await self._aside(partial(next, found, None))) is not None:
             yield each
 
-    aget_tuple = in_thread(get_tuple)
     aput = in_thread(put)
     aput_writes = in_thread(put_writes)
+    aget_delta_channel_history = in_thread(get_delta_channel_history)
     adelete_thread = in_thread(delete_thread)
     adelete_for_runs = in_thread(delete_for_runs)
     acopy_thread = in_thread(copy_thread)
     aprune = in_thread(prune)
+
+
+def _busy(thread: str, why: str) -> Conflict:
+    """Return the error for a request whose thread another run has."""
+    return Conflict(
+        f"Another run of the thread {quoted(thread)} {why}.",
+        "Nothing of this one is kept. Answer its request with status 409, try again later, or let"
+        ' requests wait for one another: SealedSaver(..., busy="wait").',
+        "busy",
+    )
 
 
 def _task() -> ExecutionInfo:

@@ -150,7 +150,6 @@ def test_a_rule_leads_to_the_page_that_teaches_it_and_then_to_the_list(search: S
         places = [place for place, _, _ in search.links(rule.lower())]
         assert places[0] == page
         assert f"rules/#{rule.lower()}" in places
-    assert search.first("SP09") == "rules/#sp09"
 
 
 def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext) -> None:

@@ -15,9 +15,8 @@ from safepoint.core.names import digest_of
 from safepoint.core.record import Kind, Opened, Place, open_sealed, seal
 from tests.unit.codec_types import TYPES
 
-MAC = SigningKey.generate()
-PAIR = SigningKey.generate()
-KEYS = Keyring(MAC, verify=[PAIR.public])
+KEY = SigningKey.generate()
+KEYS = Keyring(KEY)
 PLACE = Place("invoices", "", "order-7", 2)
 LIMITS = Limits(state_bytes=32 * 1024, depth=16, items=2_000)
 CREATED = datetime(2026, 11, 15, tzinfo=UTC)
@@ -25,12 +24,12 @@ CREATED = datetime(2026, 11, 15, tzinfo=UTC)
 MEMORY = 100 * LIMITS.record_bytes
 
 
-def sealed(key: SigningKey, kind: Kind, payload: bytes = b'{"amount":42}') -> tuple[bytes, Opened]:
+def sealed(kind: Kind, payload: bytes = b'{"amount":42}') -> tuple[bytes, Opened]:
     previous = digest_of(b"the one before")
-    return seal(payload, PLACE, key, created=CREATED, kind=kind, previous=previous)
+    return seal(payload, PLACE, KEY, created=CREATED, kind=kind, previous=previous)
 
 
-GENUINE = [sealed(key, kind) for key in (MAC, PAIR) for kind in ("state", "base", "deleted")]
+GENUINE = [sealed(kind) for kind in ("state", "base", "deleted")]
 PIECES = st.one_of(
     st.binary(max_size=40),
     st.sampled_from([b"\n", b" ", b"\0", b"=", b"null", b'"', b"{}", b"safepoint/1 ", b"\xff"]),
@@ -68,15 +67,6 @@ def test_a_changed_record_is_refused_or_is_the_same(
         assert record in [whole for whole, _ in GENUINE]
 
 
-@given(st.binary(max_size=2_000))
-def test_any_bytes_are_refused(record: bytes) -> None:
-    try:
-        open_sealed(record, PLACE, KEYS, limits=LIMITS)
-    except CheckpointError:
-        return
-    raise AssertionError("random bytes passed for a record")
-
-
 JSON = st.recursive(
     st.none()
     | st.booleans()
@@ -108,11 +98,9 @@ STATES = st.one_of(
 )
 
 
-@given(STATES, st.sampled_from([MAC, PAIR]))
-def test_a_holder_of_the_key_can_write_nothing_that_breaks_a_reader(
-    payload: bytes, key: SigningKey
-) -> None:
-    record, _ = sealed(key, "state", payload)
+@given(STATES)
+def test_a_holder_of_the_key_can_write_nothing_that_breaks_a_reader(payload: bytes) -> None:
+    record, _ = sealed("state", payload)
     codec = Codec(TYPES, limits=LIMITS)
     tracemalloc.start()
     try:

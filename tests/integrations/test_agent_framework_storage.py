@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from tests.harness.optional import need
-from tests.house import Counting, Memory, ledger_in, opened
+from tests.house import Memory, ledger_in, opened
 
 need("agent_framework", "needs safepoint[agent-framework]")
 
@@ -550,32 +550,3 @@ def test_a_scope_finds_and_saves_what_is_of_its_workflow_alone(tmp_path: Path) -
             await globex.get_latest(workflow_name="acme")
 
     run(main())
-
-
-def test_runs_of_one_workflow_at_once_all_keep_their_checkpoints(tmp_path: Path) -> None:
-    async def main() -> None:
-        workers = [sealed(tmp_path) for _ in range(3)]
-        saves = [
-            worker.save(point("p", f"{n}-{k}"))
-            for n, worker in enumerate(workers)
-            for k in range(5)
-        ]
-        ids = await asyncio.gather(*saves)
-        assert sorted(await workers[0].list_checkpoint_ids(workflow_name="p")) == sorted(ids)
-
-    run(main())
-
-
-def test_the_newest_costs_as_many_reads_among_two_hundred_as_among_ten() -> None:
-    storage = Counting()
-    ledger, counts = opened(storage), []
-    for many in (10, 190):
-        kept = SealedCheckpointStorage(ledger)
-        for n in range(many):
-            run(kept.save(point("p", f"{many}-{n}")))
-        before = storage.reads
-        fresh = SealedCheckpointStorage(ledger)
-        latest = run(fresh.get_latest(workflow_name="p"))
-        assert latest.checkpoint_id == f"{many}-{many - 1}"
-        counts.append(storage.reads - before)
-    assert counts[0] == counts[1] > 0

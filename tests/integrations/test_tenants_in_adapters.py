@@ -241,7 +241,6 @@ def saver_calls(saver: SealedSaver) -> dict[str, Callable[[], Any]]:
         "delete_for_runs": (["1"],),
         "prune": (["order-7"],),
         "copy_thread": ("order-7", "order-8"),
-        "release": ("order-7",),
         "unsigned": (config, put[1], {}, None, []),
     }
     calls: dict[str, Callable[[], Any]] = {
@@ -529,9 +528,3 @@ def test_one_workflow_that_serves_two_tenants_stops() -> None:
             with pytest.raises(NotCheckpointed, match="globex has no checkpoint that this one"):
                 awaited("globex", partial(shared.run, "mally"))
     assert ledger.tenants() == ["acme"]
-
-
-@pytest.mark.parametrize("adapter", [SealedSaver, SealedCheckpointStorage])
-def test_the_ledger_of_a_tenant_has_no_tenants(adapter: Any) -> None:
-    with pytest.raises(ConfigurationError, match="a tenant has no tenants"):
-        adapter(House().ledger().tenant("acme"), tenant=TENANT.get)

@@ -47,7 +47,7 @@ from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Migration, Run
-from tests.unit.approval_helpers import MALFORMED, MISMATCH, UNTRUSTED
+from tests.unit.approval_helpers import MALFORMED, UNTRUSTED
 from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
 
 OMAR, OLGA = SigningKey.generate(), SigningKey.generate()
@@ -440,38 +440,6 @@ def test_who_holds_again_what_another_released_holds_it() -> None:
 # --- Waits
 
 
-def test_after_the_end_no_yes_counts_whatever_the_clock_does_then() -> None:
-    desk = Office(within=DAY)
-    question = desk.asked()
-    yes = dana.approve(question, lifetime=WEEKS)
-    desk.answers.put(dana, yes)
-    policy = Policy(lifetime=WEEKS)
-    gate = Gate(policy, PEOPLE, answers=desk.answers, operators=OPERATORS)
-    now = datetime.now(UTC)
-    refused(ApprovalNeeded, lambda: desk.resumed(now=now - DAY, gate=gate))
-    refused(ResumeRefused, lambda: desk.resumed(yes, now=now + 2 * DAY, gate=gate))
-    for moment in (now, now + WEEKS):
-        refused(ResumeRefused, lambda moment=moment: desk.resumed(yes, now=moment, gate=gate))  # type: ignore[misc]
-        run = desk.resumed(now=moment, gate=gate)
-        assert (run.denied, run.expired, run.next) == (True, True, None)
-    assert desk.ledger().latest("order-7").sequence == 2
-    assert desk.paid == []
-    said = [each for each in desk.told() if each.startswith("expire")]
-    assert said == ["expire intended #2", "expire done #3"]
-
-
-def test_a_yes_to_a_question_without_an_end_does_not_lengthen_the_wait() -> None:
-    """A thief of the writer's key shows dana no end, and spends her yes by hand."""
-    desk = Office(within=DAY)
-    question = desk.asked()
-    yes = dana.approve(replace(question, until=""))
-    refused(MISMATCH, lambda: desk.resumed(yes))
-    value = {"question": question.text, "statements": [yes]}
-    desk.ledger().note("order-7", value, label=SPENT)
-    refused(ApprovalNeeded, desk.resumed)
-    assert desk.paid == []
-
-
 def test_a_thief_who_ends_a_wait_does_not_drop_a_no() -> None:
     """Neither before its time, nor after it: the journal was not told of that note."""
     desk = Office(within=DAY)
@@ -497,6 +465,18 @@ def test_the_round_ends_what_is_over_and_is_not_held() -> None:
     assert workflow.end_waits(ledger, now=now + DAY * 2) == [question]  # the other is held
     assert workflow.resume(ledger, "order-7").expired
     assert [each.thread for each in workflow.waiting(ledger)] == ["order-8"]
+
+
+def test_a_run_that_cannot_be_ended_is_told_of_after_the_others_ended() -> None:
+    desk = Office(within=DAY)
+    question = desk.asked("order-7")
+    desk.asked("order-8")
+    desk.answers.put(erin, erin.approve(question))
+    [chain] = desk.chains
+    desk.kept._records["", chain][1] = b"x"
+    end = partial(desk.payment().end_waits, desk.ledger(), now=datetime.now(UTC) + DAY * 2)
+    refused(SealBroken, end)
+    assert desk.payment().resume(desk.ledger(), "order-8").expired
 
 
 def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
@@ -562,20 +542,6 @@ def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> 
         refused(NotOwner, first.step)
         assert "owns the thread" in refused(ResumeRefused, desk.resumed)
     assert desk.paid == []
-
-
-def test_a_note_does_not_use_an_approval_after_the_end_of_the_wait() -> None:
-    desk = Office(within=HOUR)
-    question = desk.asked()
-    value = {"question": question.text, "statements": [dana.approve(question, lifetime=DAY)]}
-    desk.ledger().note("order-7", value, label=SPENT)
-    run = desk.resumed(now=datetime.now(UTC) + 2 * HOUR)
-    assert (run.denied, run.expired, desk.paid) == (True, True, [])
-
-
-@pytest.mark.parametrize("within", [timedelta(0), -DAY])
-def test_a_wait_is_some_time(within: timedelta) -> None:
-    refused(ConfigurationError, lambda: Ask("pay", within=within))
 
 
 def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> None:
@@ -652,17 +618,6 @@ def test_what_is_no_number_cannot_be_asked(amount: Any) -> None:
     desk = Office()
     desk.amount = amount
     refused(EncodeError, desk.asked)
-
-
-def test_a_thief_of_the_writers_key_does_not_lower_what_an_amount_takes() -> None:
-    """A note that spends one yes to an amount for two asks again."""
-    desk = Office()
-    desk.amount = 5_000
-    question = desk.asked()
-    desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(question)])
-    desk.gate = MAY  # which the thief's own worker did not have
-    refused(ApprovalNeeded, desk.resumed)
-    assert desk.paid == []
 
 
 def test_the_reasons_and_the_amount_take_the_most_people_of_both() -> None:

@@ -23,8 +23,6 @@ from zoneinfo import ZoneInfo
 
 import pydantic
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from ormsgpack import Ext, Fragment, packb
 
 from safepoint.core.codec import (
@@ -57,7 +55,6 @@ from tests.unit.codec_types import (
     Positive,
     Rights,
     Shouting,
-    Swapped,
     assert_carries_nothing,
     same,
 )
@@ -634,112 +631,6 @@ def test_bytes_full_of_structure_are_one_value(filler: bytes) -> None:
     for length in (1, 2, 1000, 200_001):
         state = [filler * length, "x", filler]
         assert codec.decode(codec.encode(state)) == state
-
-
-# --- values and bytes that nobody thought of
-
-QUICK = settings(
-    max_examples=100,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-
-# UTC, fixed offsets to the second, and none.
-ZONES = (
-    st.none()
-    | st.just(UTC)
-    | st.integers(-86399, 86399).map(lambda seconds: timezone(timedelta(seconds=seconds)))
-)
-TIMES = st.times(timezones=ZONES).map(lambda value: value.replace(fold=0))
-DATETIMES = st.datetimes(timezones=ZONES).map(lambda value: value.replace(fold=0))
-WORDS = st.text(max_size=12)
-KEYS = WORDS | st.sampled_from(["$dict", "state", ""])
-SCALARS = st.one_of(
-    *(st.none(), st.booleans(), st.integers(), st.integers(2**62, 2**66)),
-    *(st.integers(-(2**200), 2**200), st.floats(allow_nan=False, allow_infinity=False), KEYS),
-    *(st.binary(max_size=12), st.decimals(allow_nan=False, allow_infinity=False), st.uuids()),
-    *(st.dates(), TIMES, DATETIMES, st.timedeltas(), WORDS.map(Path)),
-    st.sampled_from([*Colour, *Level, *Rights]),
-)
-HASHABLE = st.recursive(
-    SCALARS,
-    lambda inner: (
-        st.lists(inner, max_size=3).map(tuple)
-        | st.frozensets(inner, max_size=3)
-        | st.builds(Point, x=inner, y=st.integers())
-    ),
-    max_leaves=5,
-)
-
-
-def containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return st.one_of(
-        st.lists(inner, max_size=4),
-        st.lists(inner, max_size=4).map(tuple),
-        st.dictionaries(WORDS, inner, max_size=4),
-        st.dictionaries(KEYS, inner, max_size=4),
-        st.dictionaries(HASHABLE, inner, max_size=4),
-        st.sets(HASHABLE, max_size=4),
-        st.builds(Invoice, number=inner, customer=WORDS, due=inner, lines=inner),
-        st.builds(
-            Note,
-            title=WORDS,
-            count=st.integers(),
-            due=st.none() | DATETIMES,
-            colour=st.none() | st.sampled_from(Colour),
-            tags=st.sets(WORDS, max_size=2),
-            pair=st.lists(st.integers(), max_size=2).map(tuple),
-            extra=st.dictionaries(KEYS, inner, max_size=2),
-            child=st.none() | WORDS.map(lambda word: Note(title=word)),
-        ),
-        st.builds(lambda a, b: Swapped(a=a, b=b), a=st.integers(), b=st.integers()),
-    )
-
-
-STATES = st.recursive(SCALARS, containers, max_leaves=12)
-
-
-@QUICK
-@given(STATES)
-def test_every_state_comes_back_equal_and_of_the_same_types(state: Any) -> None:
-    data = CODEC.encode(state)
-    assert same(CODEC.decode(data), state)
-    inspect_state(data)  # never fails on what a codec wrote
-
-
-@QUICK
-@given(st.lists(HASHABLE, max_size=6, unique=True), st.randoms(use_true_random=False))
-def test_equal_sets_have_equal_bytes_and_a_dict_keeps_its_order(
-    keys: list[Any], random: Any
-) -> None:
-    shuffled = [*keys]
-    random.shuffle(shuffled)
-    assert CODEC.encode(set(shuffled)) == CODEC.encode(set(keys))
-    assert [*CODEC.decode(CODEC.encode(dict.fromkeys(shuffled)))] == shuffled
-
-
-TOKENS = [bytes([byte]) for byte in (*range(0x7E, 0xB0), *range(0xC0, 0xE2))]
-TOKENS += [
-    b"\x7f\xf8",
-    b"\xff\xff",
-    b"\x00\x00",
-    b"\xc7\x04\x09\x93",
-    b"\xa1a",
-    b"\x00\x05Point\x82\xa1x",
-]
-
-
-@QUICK
-@given(st.lists(st.sampled_from(TOKENS) | st.binary(max_size=3), max_size=30).map(b"".join))
-def test_bytes_are_refused_or_are_the_one_way_to_write_their_value(data: bytes) -> None:
-    for read in (CODEC.decode, inspect_state):
-        try:
-            value = read(data)
-        except (DecodeError, LimitExceeded) as error:
-            assert_carries_nothing(error)
-        else:
-            assert read is inspect_state or CODEC.encode(value) == data
 
 
 # --- what people read and sign

@@ -649,7 +649,7 @@ class Codec:
         print(error.what)
         #> state['cart'][0] is of the type collections.Counter, which this codec does not know.
         print(error.do)
-        #> Convert it first to a type that the codec knows, such as dict, list, str or bytes.
+        #> Save plain values in its place: text, finite numbers, dates, lists and dicts.
 
     try:
         Codec().decode(b"\xc7\x0b\x00\x09os.system\xc0")

@@ -38,7 +38,8 @@ _SealKind = Literal["form", "key", "revoked", "place", "tenant", "chain", "journ
 _ApprovalKind = Literal["form", "key", "mismatch", "used", "moved"]
 _ChainKind = Literal["missing", "other"]
 _SizeKind = Literal["memory", "pickle"]
-ErrorKind = Literal["held", "ended", _AwayKind, _SealKind, _ApprovalKind, _ChainKind, _SizeKind]
+_RunKind = Literal["held", "ended", "busy"]
+ErrorKind = Literal[_RunKind, _AwayKind, _SealKind, _ApprovalKind, _ChainKind, _SizeKind]
 """Which of several things of its class an error is."""
 
 
@@ -91,7 +92,10 @@ class ThreadDeleted(NotFound):
 
 
 class Conflict(CheckpointError):
-    """Another writer saved that sequence first. Nothing was overwritten."""
+    """Another writer saved that sequence first. Nothing was overwritten.
+
+    Its kind: "busy" if another run of a LangGraph thread goes on, or went on first.
+    """
 
     do = "Nothing was overwritten. Load the latest checkpoint, and decide again from there."
 

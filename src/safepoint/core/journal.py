@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Final, Literal, Self, get_args
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.chain import View, check_apart, digests_of, journal_errors
+from safepoint.core.chain import View, check_apart, digests_of
 from safepoint.core.codec import read_json, write_json
 from safepoint.core.errors import (
     CheckpointError,
@@ -447,107 +447,3 @@ def _as_journal_errors() -> Iterator[None]:
         raise SealBroken(what, kind="journal") from error
     except CheckpointError as error:
         raise Unavailable(f"The journal cannot be used. {error.what}", kind="journal") from error
-
-
-NO_NEWS = (InvalidId, ConfigurationError)
-"""Errors of the caller, which say nothing about the store."""
-
-READING = (*NO_NEWS, NotFound)
-"""Errors that are not recorded when someone only reads."""
-
-RESUMING = (InvalidId,)
-"""Errors that are not recorded about a resume."""
-
-
-class Log:
-    """A journal for one store and one actor. Without a journal, nothing is written.
-
-    Args:
-        journal: where to write, or None.
-        actor: who acts.
-        store: the name of the store.
-        tenant: the tenant of the threads, or "".
-    """
-
-    def __init__(
-        self, journal: Journal | None, actor: Actor | None, store: str, tenant: str = ""
-    ) -> None:
-        self.journal = journal
-        self.actor = actor if actor is not None or journal is None else Actor.process()
-        self.store = store
-        self.tenant = tenant
-
-    def write(
-        self,
-        what: What,
-        outcome: EventOutcome,
-        thread: str | None = None,
-        at: Head | None = None,
-        detail: str = "",
-        *,
-        actor: Actor | None = None,
-    ) -> None:
-        """Write one entry.
-
-        Raises:
-            Unavailable: that is not possible, so what was intended must not happen; or it has
-                happened, and the message says so.
-        """
-        who = actor or self.actor
-        if self.journal is None or who is None:
-            return
-        known = (None, None) if at is None else (at.sequence, at.digest)
-        rest = *known, detail, self.tenant
-        event = Event(what, outcome, who, self.store, thread, *rest)
-        try:
-            with journal_errors():
-                self.journal.record(event)
-        except CheckpointError as error:
-            if outcome != "done":
-                raise
-            raise Unavailable(
-                f"It is done ({what}), and that could not be written down. {error.what}",
-                "What was saved or removed stays so: look at the thread before you repeat it.",
-                "journal",
-            ) from error
-
-    @contextmanager
-    def watching(
-        self,
-        what: What,
-        thread: str | None = None,
-        at: Head | None = None,
-        quiet: tuple[type[CheckpointError], ...] = NO_NEWS,
-    ) -> Iterator[None]:
-        """Record each error in this block, except the `quiet` ones."""
-        try:
-            yield
-        except CheckpointError as error:
-            if not isinstance(error, quiet) and error.kind != "journal":
-                with suppress(CheckpointError):  # the refusal stands, whether or not this succeeds
-                    self.refuse(what, thread, error, at)
-            raise
-
-    def refuse(
-        self, what: What, thread: str | None, error: CheckpointError, at: Head | None = None
-    ) -> None:
-        """Record that something was refused, and why."""
-        # What differs between two questions is for whoever asked: it may be an argument.
-        other = error.kind == "mismatch"
-        why = "it answers another question." if other else error.what
-        self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
-
-    @contextmanager
-    def doing(
-        self, what: What, thread: str | None = None, at: Head | None = None, detail: str = ""
-    ) -> Iterator[None]:
-        """Record the intention, run the block, and record the outcome.
-
-        Raises:
-            Unavailable: it cannot be written down, so it does not happen. At the end of the
-                block, that it happened cannot be.
-        """
-        self.write(what, "intended", thread, at, detail)
-        with self.watching(what, thread, at):
-            yield
-        self.write(what, "done", thread, at, detail)

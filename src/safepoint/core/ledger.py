@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
@@ -21,6 +21,7 @@ from safepoint.core.chain import (
     cipher_errors,
     digests_of,
     is_same,
+    journal_errors,
     plain_of,
     refuse_deleted,
     scoped,
@@ -32,14 +33,16 @@ from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
     EncodeError,
+    InvalidId,
     LimitExceeded,
     NotFound,
     NotOwner,
     RolledBack,
     SealBroken,
+    Unavailable,
     quoted,
 )
-from safepoint.core.journal import READING, Actor, Journal, Log, What
+from safepoint.core.journal import Actor, Event, EventOutcome, Journal, What
 from safepoint.core.keys import Keyring
 from safepoint.core.names import (
     MAX_SEQUENCE,
@@ -875,6 +878,112 @@ class Link:
     def state(self) -> Any:
         """The decoded state or note."""
         return self.checkpoint.state
+
+
+# --- what a ledger writes down
+
+NO_NEWS = (InvalidId, ConfigurationError)
+"""Errors of the caller, which say nothing about the store."""
+
+READING = (*NO_NEWS, NotFound)
+"""Errors that are not recorded when someone only reads."""
+
+RESUMING = (InvalidId,)
+"""Errors that are not recorded about a resume."""
+
+
+class Log:
+    """A journal for one store and one actor. Without a journal, nothing is written.
+
+    Args:
+        journal: where to write, or None.
+        actor: who acts.
+        store: the name of the store.
+        tenant: the tenant of the threads, or "".
+    """
+
+    def __init__(
+        self, journal: Journal | None, actor: Actor | None, store: str, tenant: str = ""
+    ) -> None:
+        self.journal = journal
+        self.actor = actor if actor is not None or journal is None else Actor.process()
+        self.store = store
+        self.tenant = tenant
+
+    def write(
+        self,
+        what: What,
+        outcome: EventOutcome,
+        thread: str | None = None,
+        at: Head | None = None,
+        detail: str = "",
+        *,
+        actor: Actor | None = None,
+    ) -> None:
+        """Write one entry.
+
+        Raises:
+            Unavailable: that is not possible, so what was intended must not happen; or it has
+                happened, and the message says so.
+        """
+        who = actor or self.actor
+        if self.journal is None or who is None:
+            return
+        known = (None, None) if at is None else (at.sequence, at.digest)
+        rest = *known, detail, self.tenant
+        event = Event(what, outcome, who, self.store, thread, *rest)
+        try:
+            with journal_errors():
+                self.journal.record(event)
+        except CheckpointError as error:
+            if outcome != "done":
+                raise
+            raise Unavailable(
+                f"It is done ({what}), and that could not be written down. {error.what}",
+                "What was saved or removed stays so: look at the thread before you repeat it.",
+                "journal",
+            ) from error
+
+    @contextmanager
+    def watching(
+        self,
+        what: What,
+        thread: str | None = None,
+        at: Head | None = None,
+        quiet: tuple[type[CheckpointError], ...] = NO_NEWS,
+    ) -> Iterator[None]:
+        """Record each error in this block, except the `quiet` ones."""
+        try:
+            yield
+        except CheckpointError as error:
+            if not isinstance(error, quiet) and error.kind != "journal":
+                with suppress(CheckpointError):  # the refusal stands, whether or not this succeeds
+                    self.refuse(what, thread, error, at)
+            raise
+
+    def refuse(
+        self, what: What, thread: str | None, error: CheckpointError, at: Head | None = None
+    ) -> None:
+        """Record that something was refused, and why."""
+        # What differs between two questions is for whoever asked: it may be an argument.
+        other = error.kind == "mismatch"
+        why = "it answers another question." if other else error.what
+        self.write(what, "refused", thread, at, f"{type(error).__name__}: {why}")
+
+    @contextmanager
+    def doing(
+        self, what: What, thread: str | None = None, at: Head | None = None, detail: str = ""
+    ) -> Iterator[None]:
+        """Record the intention, run the block, and record the outcome.
+
+        Raises:
+            Unavailable: it cannot be written down, so it does not happen. At the end of the
+                block, that it happened cannot be.
+        """
+        self.write(what, "intended", thread, at, detail)
+        with self.watching(what, thread, at):
+            yield
+        self.write(what, "done", thread, at, detail)
 
 
 # --- leases: who may write a thread

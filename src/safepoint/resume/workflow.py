@@ -31,8 +31,7 @@ from safepoint.core.errors import (
     Unavailable,
     quoted,
 )
-from safepoint.core.journal import RESUMING
-from safepoint.core.ledger import Ledger
+from safepoint.core.ledger import RESUMING, Ledger
 from safepoint.core.names import Head, Limits, check_name, check_sequence, digest_of, with_tenant
 from safepoint.core.record import Checkpoint, check_word
 from safepoint.resume.approval import Question, Reason, end_of, signable
@@ -586,7 +585,7 @@ class Run:
             how = "has run every step"
             if self.denied:
                 how = "was not approved in time" if self.expired else "was denied"
-            raise ResumeRefused(f"{self.thread} {how}.", "Start a new thread to run it again.")
+            raise ResumeRefused(f"{self.thread} {how}.")
         self.ledger.owners.keep(self.thread)
         check_held(self.workflow.gate, self.ledger, self.thread)
         self._check_still_here(name)
