@@ -64,7 +64,7 @@ from safepoint.models.machine import Class, Collect, Functions, run
 from safepoint.models.plain import Types, functions_for, strict_json
 from safepoint.places import is_database
 from safepoint.settings import read
-from safepoint.shared.terminal import add, add_config, counted, flag, imported
+from safepoint.shared.terminal import add, counted, flag, imported
 
 if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage
@@ -1013,7 +1013,6 @@ def commands(sub: Any) -> None:
     parser = add(sub, "move", what, _command)
     parser.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
     parser.add_argument("name", metavar="NAME", help="the name of the store")
-    add_config(parser)
     parser.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
     parser.add_argument("--app", default="", metavar="NAME", help="what wrote them")
     parser.add_argument(

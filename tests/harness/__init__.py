@@ -51,7 +51,7 @@ sql      Runs on a real PostgreSQL, as the login `data-login="worker_1"`, in the
          `data-tls="db.internal"` on the first such block puts TLS in between for all other
          blocks, with a certificate for that name, and the authority's in `ca.pem`.
 json, toml, ini, yaml
-         Parsed, strictly: a key stands once.
+         Parsed.
 
 `data-write="worker.py"` keeps a Python or data block as a file in the page's folder, for a block
 below. `.refused` labels a block that raises, `.fix` one to copy. `.alone` runs a Python block in a

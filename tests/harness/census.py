@@ -76,24 +76,27 @@ class _Reader(HTMLParser):
         self._lines = [0, *(found.end() for found in re.finditer("\n", html))]
         self._generated = generated
         self.blocks: list[Shown] = []
-        self._open: list[tuple[str, bool]] = []
+        self._open: list[str] = []
+        self._made: list[bool] = []
         self._text: list[str] | None = None
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag in VOID:
             return
         classes = set((dict(attrs).get("class") or "").split())
-        self._open.append((tag, bool(classes & self._generated)))
-        if tag in SHOWS_CODE and not self._ignored() and self._text is None:
+        self._open.append(tag)
+        self._made.append(bool(classes & self._generated))
+        if tag in SHOWS_CODE and True not in self._made and self._text is None:
             self._text = []
 
     def handle_endtag(self, tag: str) -> None:
-        if not any(each == tag for each, _ in self._open):
+        if tag not in self._open:
             return
         # HTML lets some elements end without saying so; what they held ends with their parent.
-        while self._open.pop()[0] != tag:
+        while self._open.pop() != tag:
             pass
-        if not any(each in SHOWS_CODE for each, _ in self._open):
+        del self._made[len(self._open) :]
+        if self._text is not None and SHOWS_CODE.isdisjoint(self._open):
             line, column = self.getpos()
             self.end(self._html.index(">", self._lines[line - 1] + column) + 1)
 
@@ -104,11 +107,8 @@ class _Reader(HTMLParser):
             self._text = None
 
     def handle_data(self, data: str) -> None:
-        if self._text is not None and not self._ignored():
+        if self._text is not None and True not in self._made:
             self._text.append(data)
-
-    def _ignored(self) -> bool:
-        return any(is_generated for _, is_generated in self._open)
 
 
 @dataclass

@@ -80,7 +80,7 @@ def test_a_graph_asks_two_things_each_with_forms_of_its_own(tmp_path: Path) -> N
     assert "Known to its framework asOrder 7" in page.text
     assert Question.from_text(page.copied[1]) == asked[1]
     digest = record.waits[0].digest
-    dana = ("approve", "invoices", "Order 7", "--as", "dana", "--key", "dana.key")
+    dana = ("approve", "invoices", "Order 7", "--key", "dana.key")
     assert office.run(*dana, "--digest", digest)[0] == 0
     page, _ = shown(told(office.folder, thread))
     assert page.verbs == ["deny", "deny", "approve", "hold"]

@@ -52,7 +52,7 @@ def rows(text: str | None) -> dict[str, list[Row]]:
             Row(Spot(*[text or "7"] * 3), wait._replace(question=said, needed=2, yes=(ops,))),
             Row(bills("acme", "order-8"), wait),
             Row(refunds("", LONG), wait._replace(question=refund, needed=3, yes=("a", "b"))),
-            Row(refunds("", "r-14"), wait._replace(question=asked, is_answerable=False)),
+            Row(refunds("", "r-14"), wait._replace(question=asked)),
         ],
         "held": [Row(bills("", "order-4"), wait._replace(holds=(hold,)))],
         "denied": [Row(bills("", "order-9"), wait._replace(no=(replace(denial, why=why),)))],

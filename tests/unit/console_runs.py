@@ -69,7 +69,7 @@ def every_run(home: str) -> dict[str, str]:
         office.flow(hostile, tools=[Tool("bank", permissions=["pay"])]).start(
             office.ledger(), thread="waiting", token=HOSTILE
         )
-        opal = ("waiting", "--as", "opal", "--key", "opal.key", "--reason", HOSTILE)
+        opal = ("waiting", "--key", "opal.key", "--reason", HOSTILE)
         assert office.run("hold", "invoices", *opal)[0] == 0
         for thread, asked in (("long", long), ("done", None), ("tampered", None)):
             office.start(thread, asked)

@@ -22,8 +22,6 @@ Step = tuple[str, str | Signals | Callable[[], str | None]]
 LAST: Final = "all else signs nothing: "
 MORE: Final = "all else ends it: "
 PHRASE: Final = "or Enter to give up: "
-NEW: Final = "12 characters or more: "
-AGAIN: Final = "The same once more: "
 # Whoever runs the tests may ignore signals. With "session", it has the terminal and reads nothing.
 _BEGIN: Final = """
 import os, signal, sys
@@ -87,7 +85,7 @@ def talk(
                     if not new:
                         break
                 seen = len(screen)
-                assert is_shown(ours) != (prompt in (PHRASE, NEW, AGAIN)), screen
+                assert is_shown(ours) != (prompt == PHRASE), screen
                 if isinstance(typed, Signals):
                     if typed is SIGCONT:
                         show(ours)

@@ -125,8 +125,8 @@ CONFIGURED = (
     *("init new", "verify good", "history good t1", "history good t1 1", "journal good"),
     *("keys good", "keys good --rotate records", "people good", "people good --remove d"),
     *("waiting good", "people good --add d {key}"),
-    *("approve good t1 --as d --key {key}", "deny good t1 --as d --key {key}"),
-    *("hold good t1 --as d --key {key} --reason r", "release good t1 --as d --key {key}"),
+    *("approve good t1 --key {key}", "deny good t1 --key {key}"),
+    *("hold good t1 --key {key} --reason r", "release good t1 --key {key}"),
     *("move {states} good", "audit {states}"),
 )
 READS = (
@@ -135,10 +135,10 @@ READS = (
     "examples {}",
     *("scan {}", "convert {} {new}.safetensors --key {key}", "seal-model {key} --key {}"),
     *("convert {key} {new}.safetensors --key {}", "lint {}", "attack --target {}:x"),
-    *("explain {}", "approve good t1 --as d --key {}"),
+    *("explain {}", "approve good t1 --key {}"),
 )
 WRITES = (
-    *("new-key {}", "examples anchored.py {}"),
+    "new-key {}",
     "convert {key} {} --key {key}",
     "move {states} good --vouch --report {}",
 )
@@ -229,8 +229,6 @@ def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str, sha
     junk = [*sorted(map(str, world.junk.iterdir())), f"{world.junk}/random/x", LONG]
     junk += [] if line in WRITES else DEVICES
     for each in junk[TAKES_FILES.index(line) % share :: share]:
-        if line.startswith("examples anchored") and each.endswith("folder"):
-            continue  # that is where it belongs
         with no_longer_than(600):
             said = world.said(line, each)
         check_ended(said, f"{line} {each!r}")
@@ -368,7 +366,6 @@ def room(size: int) -> Iterator[None]:
     [
         "init full",
         "new-key {root}/full.key",
-        "examples anchored.py {root}/full.py",
         "people good --add dana {root}/full.pub",
         "move {root}/full good --vouch",
     ],

@@ -24,7 +24,7 @@ ELEMENTS = {
     *("main", "mark", "meta", "nav", "ol", "p", "path", "pre", "section", "span", "strong"),
     *("summary", "svg", "table", "tbody", "td", "th", "thead", "time", "title", "tr", "ul"),
 }
-OPAL = ("--as", "opal", "--key", "opal.key")
+OPAL = ("--key", "opal.key")
 
 
 @pytest.fixture
@@ -105,13 +105,6 @@ def held(office: Office) -> Options:
     return {}
 
 
-def without_answers(office: Office) -> Options:
-    office.settle('key = ["writer.pub"]')
-    text = (office.folder / "safepoint.toml").read_text()
-    (office.folder / "safepoint.toml").write_text(text.replace("operators", "# operators", 1))
-    return {}
-
-
 @pytest.mark.parametrize(
     ("make", "verbs", "why"),
     [
@@ -120,7 +113,6 @@ def without_answers(office: Office) -> Options:
         (without_an_anchor, ["deny", "hold"], "invoices has no anchor, so nobody could tell"),
         (no_key, ["hold"], "This console has no approver's key, so no yes or no is signed here."),
         (held, ["deny", "approve", "release", "hold"], "held by opal: "),
-        (without_answers, ["deny", "approve"], "invoices has no place for orders"),
     ],
 )
 def test_what_stops_an_approval_is_said_in_its_place(

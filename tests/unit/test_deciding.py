@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -39,7 +41,7 @@ from safepoint.core.errors import (
     Unavailable,
 )
 from safepoint.core.journal import Journal
-from safepoint.core.names import digest_of
+from safepoint.core.names import digest_of, thread_name
 from safepoint.core.record import Place, seal
 from safepoint.places import Store, open_answers
 from safepoint.resume.answers import Answers
@@ -150,14 +152,17 @@ class Office:
         """Answer without a terminal, by the digest of what was shown."""
         if digest is None:
             digest = self.digests()[thread]
-        key = ("--as", name, "--key", f"{name}.key", "--digest", digest)
+        key = ("--key", f"{name}.key", "--digest", digest)
         return self.run(verb, "invoices", thread, *key, *more)
 
     def digests(self) -> dict[str, str]:
         """Read what is asked, as a person reads it."""
-        text = self.run("waiting", "invoices", "--full")[1]
-        blocks = re.findall(r"^(\S+) wants .*?digest: (\S+)$", text, 24)
-        return dict(blocks)
+        return {each["thread"]: each["digest"] for each in self.waiting()}
+
+    def waiting(self) -> list[dict[str, Any]]:
+        """Read the list as a program reads it."""
+        told: dict[str, Any] = json.loads(self.run("waiting", "invoices", "--format", "json")[1])
+        return list(told["waiting"])
 
 
 @pytest.fixture
@@ -239,36 +244,63 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     office.start("order-9")
     status, out, _ = office.run("waiting", "invoices")
     assert status == 0
-    assert re.findall(r"^\S+", out, re.MULTILINE) == ["order-8", "order-7", "order-9"]
-    assert "digest" not in out  # nobody signs what they were not shown
+    head, *rows = [re.split("  +", line) for line in out.splitlines()]
+    assert head == ["run", "asks", "approved", "until", "since", "asked by"]
+    assert [row[:3] for row in rows] == [
+        ["order-8", "pay", "0 of 1"],
+        ["order-7", "pay: amount 42", "0 of 1"],
+        ["order-9", "pay: amount 42, payee alice", "0 of 1"],
+    ]
+    assert "sha256" not in out  # nobody signs what they were not shown
     assert run.question is not None
-    full = office.run("waiting", "invoices", "--full")[1]
+    full = office.run("waiting", "invoices", "order-7")[1]
     assert all(f"    {line}\n" in full for line in run.question.described)
 
     status, out, err = office.say("approve", "order-7")
     assert (status, err) == (0, OPEN)
     assert "dana approved 'pay' in order-7.\nThe question was sha256:" in out
-    assert "1 of 1 yes by your settings, of dana" in office.run("waiting", "invoices")[1]
+    assert "1 of 1 approved: dana" in office.run("waiting", "invoices", "order-7")[1]
     assert office.flow().resume(office.ledger(), "order-7").state["paid"] == 42
 
     assert office.say("deny", "order-9", None, "--reason", "not\u202e him")[0] == 0
-    assert "denied by dana: 'not\\u202e him'" in office.run("waiting", "invoices")[1]
+    assert "  denied dana  " in office.run("waiting", "invoices")[1]
+    assert "denied by dana: 'not\\u202e him'" in office.run("waiting", "invoices", "order-9")[1]
     assert office.flow().resume(office.ledger(), "order-9").denied
     assert list(office.digests()) == ["order-8"]
     office.ledger().delete("order-8")
     assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
 
 
+def test_a_row_shows_values_as_people_write_them_and_quotes_what_could_mislead(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name as the application has it, no rounding, and the reader's zone with UTC beside."""
+    monkeypatch.setenv("TZ", "XYZ-2")
+    time.tzset()
+    asked = {"amount": Decimal("39.00"), "count": 7, "to": "39.00", "on": True, "who": "True"}
+    more = {"mail": "ann@acme.example", "note": "a, b  7", "odd": "\u0430nn", "x y": None}
+    office.start(thread_name("Order #7"), Ask("pay", {**asked, **more}))
+    row = office.run("waiting", "invoices")[1].splitlines()[1]
+    assert row.startswith(
+        "'Order #7'  pay: amount 39.00, count 7, mail ann@acme.example, note 'a, b\\x20\\x207',"
+        " odd '\\u0430nn', on True, to '39.00', who 'True', 'x y' None  0 of 1  "
+    )
+    here, there = re.findall(r"(\d\d):\d\d XYZ \((\d\d):\d\d UTC\)", row)[0]
+    assert (int(here) - int(there)) % 24 == 2
+    assert "wants 'pay'" in office.run("waiting", "invoices", "Order #7")[1]
+    monkeypatch.undo()
+    time.tzset()
+
+
 def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Office) -> None:
     for tenant in ("acme", "globex"):
         office.flow().start(office.ledger().tenant(tenant), thread="order-7")
-    out = office.run("waiting", "invoices", "--full")[1]
-    digests = re.findall(r"digest: (\S+)", out)
-    assert "@acme/order-7 wants 'pay'" in out
+    digests = [each["digest"] for each in office.waiting()]
+    assert "\n@acme/order-7    pay: amount 42" in office.run("waiting", "invoices")[1]
     assert "globex" not in office.run("waiting", "invoices", "@acme")[1]
     named = ("order-7", "@globex/order-7", "@acme/order-7")  # the first is nobody's
     assert [office.say("approve", each, digests[0])[0] for each in named] == [2, 1, 0]
-    flow, opal = office.flow(), ("invoices", "@acme/order-7", "--as", "opal", "--key", "opal.key")
+    flow, opal = office.flow(), ("invoices", "@acme/order-7", "--key", "opal.key")
     assert office.run("hold", *opal, "--reason", "?")[0] == 0
     with pytest.raises(NotOwner, match="has held"):
         flow.resume(office.ledger().tenant("acme"), "order-7")
@@ -280,31 +312,28 @@ def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Offi
 
 def test_a_hold_is_released_by_itself(office: Office) -> None:
     office.start()
-    order = ("invoices", "order-7", "--as", "opal", "--key", "opal.key")
+    order = ("invoices", "order-7", "--key", "opal.key")
     holds = [office.run("hold", *order, "--reason", why)[1] for why in ("one", "two")]
     digests = [re.findall(r"sha256:\w+", each)[0] for each in holds]
     status, _, err = office.run("release", *order)
     assert (status, err.count("\n"), "has 2 such holds" in err) == (1, 1, True)
     assert office.run("release", *order, "--digest", digests[0])[0] == 0
-    assert "held by opal: 'two'" in office.run("waiting", "invoices")[1]
+    assert "  held opal  " in office.run("waiting", "invoices")[1]
+    assert "held by opal: 'two'" in office.run("waiting", "invoices", "order-7")[1]
     assert office.run("release", *order)[0] == 0
     assert office.run("release", *order)[0] == 1
     assert "held" not in office.run("waiting", "invoices")[1]
 
 
-def test_where_there_is_no_place_for_answers_the_signed_text_is_the_output(office: Office) -> None:
-    run = office.start()
-    office.settle('key = ["writer.pub"]')
-    assert "no place for answers" in office.run("waiting", "invoices")[1]
-    status, text, err = office.say("approve", "order-7")
-    assert (status, err.count("\n"), err.startswith(OPEN)) == (0, 2, True)
-    people = Approvers({"dana": office.keys["dana"].public})
-    assert people.open(text).question == run.question
-    assert office.flow().resume(office.ledger(), "order-7", approvals=[text]).state["paid"] == 42
-    opal = ("--as", "opal", "--key", "opal.key", "--reason", "x")
-    assert office.run("hold", "invoices", "order-7", *opal)[0] == 2
-    office.settle('key = ["writer.pub"]', 'answers = "answers"')  # and no anchor for them
-    assert office.run("waiting", "invoices")[2].startswith("The answers have no anchor")
+def test_people_answer_where_workers_look(office: Office) -> None:
+    office.start()
+    for place, why in {
+        "": "invoices has no place for answers. Name them in its settings",
+        'answers = "answers"': "The answers have no anchor",
+    }.items():
+        office.settle('key = ["writer.pub"]', place)
+        status, out, err = office.run("waiting", "invoices")
+        assert (status, out, err.startswith(why)) == (2, "", True)
 
 
 def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> None:
@@ -323,25 +352,25 @@ def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> No
     assert err.startswith("No anchor: ")
 
 
-DANA = ("--as", "dana", "--key", "dana.key")
+DANA = ("--key", "dana.key")
 REFUSED: dict[str, tuple[int, str]] = {
-    "approve invoices order-7 --as dana --key dana.key": (2, "There is no terminal to show"),
-    "approve invoices order-1 --as dana --key dana.key": (2, "There is no thread 'order-1'"),
-    "approve invoices order-7 --as mally --key mally.key": (1, "'mally' is no approver"),
-    "approve invoices order-7 --as dana --key mally.key --digest {}": (1, "Key "),
-    "approve invoices order-7 --as erin --key mally.key --digest {}": (1, "Key "),
-    "approve invoices order-7 --as dana --key dana.pub --digest {}": (2, "The file dana.pub holds"),
-    "approve invoices order-7 --as dana --key nowhere --digest {}": (2, "The key file nowhere"),
-    "approve invoices order-7 --as dana --key dana.key --digest x": (1, "order-7 asks something"),
-    "approve invoices @acme/order-7 --as dana --key dana.key": (2, "There is no thread '@acme/"),
-    "approve invoices @acme --as dana --key dana.key": (2, "There is no thread '@acme/'"),
-    "approve invoices done --as dana --key dana.key": (1, "done waits for nobody."),
-    "approve invoices late --as dana --key dana.key": (1, "The wait of late ended at"),
-    "approve nowhere order-7 --as dana --key dana.key": (2, "There is no store nowhere"),
-    "hold invoices order-7 --as dana --key dana.key --reason x": (1, "'dana' is no operator"),
-    "hold invoices order-7 --as opal --key opal.key --reason {long}": (2, "The reason has 1001"),
-    "hold invoices order-7 --as opal --key opal.key": (2, "safepoint hold: the following"),
-    "release invoices order-7 --as opal --key opal.key": (1, "order-7 has 0 such holds: none."),
+    "approve invoices order-7 --key dana.key": (2, "There is no terminal to show"),
+    "approve invoices order-1 --key dana.key": (2, "There is no thread 'order-1'"),
+    "approve invoices order-7 --key mally.key": (1, "Key "),
+    "approve invoices order-7 --key mally.key --digest {}": (1, "Key "),
+    "approve invoices order-7 --key opal.key --digest {}": (1, "Key "),
+    "approve invoices order-7 --key dana.pub --digest {}": (2, "The file dana.pub holds"),
+    "approve invoices order-7 --key nowhere --digest {}": (2, "The key file nowhere"),
+    "approve invoices order-7 --key dana.key --digest x": (1, "order-7 asks something"),
+    "approve invoices @acme/order-7 --key dana.key": (2, "There is no thread '@acme/"),
+    "approve invoices @acme --key dana.key": (2, "There is no thread '@acme/'"),
+    "approve invoices done --key dana.key": (1, "done waits for nobody."),
+    "approve invoices late --key dana.key": (1, "The wait of late ended at"),
+    "approve nowhere order-7 --key dana.key": (2, "There is no store nowhere"),
+    "hold invoices order-7 --key dana.key --reason x": (1, "Key "),
+    "hold invoices order-7 --key opal.key --reason {long}": (2, "The reason has 1001"),
+    "hold invoices order-7 --key opal.key": (2, "safepoint hold: the following"),
+    "release invoices order-7 --key opal.key": (1, "order-7 has 0 such holds: none."),
     "people invoices --add dan dana.pub": (2, "Key "),
     "people invoices --remove omar": (2, "omar is not among those. Look who is: safepoint people"),
 }
@@ -365,7 +394,8 @@ def test_refusals(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
         assert (found, out, err.count("\n")) == (status, "", 1), line
         assert err.startswith(begins), (line, err)
     assert tree(office.folder) == before
-    assert ", which is over" in office.run("waiting", "invoices")[1]
+    assert "  expired  " in office.run("waiting", "invoices")[1]
+    assert ", which is over" in office.run("waiting", "invoices", "late")[1]
 
 
 def tree(folder: Path) -> dict[Path, bytes]:
@@ -418,9 +448,12 @@ def test_what_does_not_verify_is_an_alarm_and_no_question(
     office.start("order-8")
     digest = office.digests()["order-7"]
     attack(office)
-    status, out, err = office.run("waiting", "invoices", "--full")
+    status, out, err = office.run("waiting", "invoices")
     assert (status, err) == (1, "")
-    assert re.findall(r"^(?:ALARM: )?\S+", out, re.MULTILINE) == ["order-8", "ALARM: order-7:"]
+    assert re.findall(r"^(?:ALARM: )?\S+", out, re.MULTILINE)[1:] == [
+        "order-8",
+        "ALARM: order-7:",
+    ]
     before = tree(office.folder / "answers")
     for verb in ("approve", "deny"):
         status, out, err = office.say(verb, "order-7", digest)

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import io
 import os
 import pickle
 import sqlite3
-import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -20,6 +18,7 @@ from safepoint import Approver, Ledger, SigningKey, VerifyingKey, open_ledger
 from safepoint.core.errors import SealBroken, Unavailable
 from safepoint.core.journal import Actor, Event
 from safepoint.places import default_places, key_files, open_answers, open_journal
+from safepoint.stores import disk
 from tests.harness.crash import CHANGING, killed
 from tests.house import rewrite
 from tests.unit.commands import said
@@ -128,7 +127,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (unused, "journal invoices", 0, "No entry."),
     (good, "init invoices", 0, "Store invoices is there, and nothing was changed:"),
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
-    (good, "verify invoices --signatures", 0, "2 threads verified, with 4 records."),
+    (good, "verify invoices", 0, "2 threads verified, with 4 records."),
     (good, "verify invoices order-7", 0, "1 thread verified, with 3 records.\n"),
     (good, "verify invoices @acme/order-8", 0, "1 thread verified, with 1 record.\n"),
     (good, "verify invoices order-8", 2, "order-8: NotFound: There is no checkpoint of order-8"),
@@ -218,44 +217,13 @@ def test_a_folder_of_keys_that_is_somebody_elses_is_one_line(
 # --- what cannot be undone
 
 
-class Terminal:
-    """A terminal on which somebody types a line, or presses a key."""
-
-    closed = False
-
-    def __init__(self, typed: str | type[BaseException]) -> None:
-        self._typed = typed
-
-    def isatty(self) -> bool:
-        return True
-
-    def readline(self, *_: int) -> str:
-        if isinstance(self._typed, str):
-            return self._typed
-        raise self._typed
-
-
-@pytest.mark.parametrize(
-    ("terminal", "status"),
-    [
-        (None, 2),
-        (io.StringIO("invoices\n"), 2),
-        (Terminal("no\n"), 1),
-        (Terminal(""), 1),
-        (Terminal(KeyboardInterrupt), 130),
-    ],
-    ids=["no stdin", "no terminal", "no", "end of file", "Ctrl-C"],
-)
-def test_what_nobody_agreed_to_is_not_done(
-    terminal: Any, status: int, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_key_does_not_sign_before_somebody_says_so(home: Path) -> None:
     rotate = ("keys", "invoices", "--rotate", "records")
     good()
     assert said(*rotate)[0] == 0
     before = tree(home)
-    monkeypatch.setattr(sys, "stdin", terminal)
-    ended, out, err = said(*rotate)
-    assert (ended, out.startswith("To "), err.count("\n")) == (status, True, int(status > 1))
+    status, out, err = said(*rotate)
+    assert (status, out, err.count("\n"), err[-7:]) == (2, "", 1, " --yes\n")
     assert tree(home) == before
     assert worker().verify("order-7") == 3
 
@@ -361,7 +329,13 @@ def test_a_rotation_takes_two_restarts_and_no_stop(which: str) -> None:
     if not is_journal:
         with pytest.raises(SealBroken, match="not on this keyring"):
             old.latest("order-7")
-    assert said("verify", "invoices", "--signatures")[0] == 0
+    assert (
+        said(
+            "verify",
+            "invoices",
+        )[0]
+        == 0
+    )
     lines = [line for line in said("keys", "invoices")[1].splitlines() if "verif" in line]
     assert [line.split()[0] for line in lines] == [which]
     assert said(*rotate)[0] == 0
@@ -371,19 +345,20 @@ def test_a_rotation_takes_two_restarts_and_no_stop(which: str) -> None:
     assert [Path(file).stem[-2:] for file in files] == ["-3", "-2", "al" if is_journal else "ng"]
 
 
-def test_only_the_key_that_was_shown_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While one person reads, another ends this rotation and begins the next one."""
+def test_only_the_key_that_was_looked_at_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile another ends this rotation and begins the next one."""
     rotate = ("keys", "invoices", "--rotate", "records")
     good()
     assert said(*rotate)[0] == 0
+    opened = disk.opened
 
-    class Slow(Terminal):
-        def readline(self, *_: int) -> str:
-            assert said(*rotate, "--yes")[0] == said(*rotate)[0] == 0
-            return "invoices\n"
+    def late(*given: Any) -> Any:
+        monkeypatch.setattr(disk, "opened", opened)
+        assert said(*rotate, "--yes")[0] == said(*rotate)[0] == 0
+        return opened(*given)
 
-    monkeypatch.setattr(sys, "stdin", Slow(""))
-    status, _, err = said(*rotate)
+    monkeypatch.setattr(disk, "opened", late)
+    status, _, err = said(*rotate, "--yes")
     assert (status, err.count("\n")) == (2, 1)
     assert err.startswith("The keys of store invoices changed meanwhile. Nothing was done.")
     files = keys_of_records()

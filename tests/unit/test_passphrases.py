@@ -13,11 +13,10 @@ from signal import SIGCONT, SIGHUP, SIGINT, SIGTERM, Signals
 import pytest
 
 from safepoint import Approver, SigningKey, VerifyingKey
-from safepoint.core.keys import read_key_file
 from safepoint.shared.questions import open_questions
 from tests.unit.commands import settled
 from tests.unit.openssh import PASSPHRASE, put, text
-from tests.unit.terminal import AGAIN, LAST, NEW, PHRASE, Step, talk
+from tests.unit.terminal import LAST, PHRASE, Step, talk
 from tests.unit.test_deciding import APPROVE, Office, tree
 
 RIGHT = f"{PASSPHRASE}\n"
@@ -126,24 +125,6 @@ def test_without_a_terminal_a_key_with_a_passphrase_is_refused(office: Office) -
 
 
 # --- keys -----------------------------------------------------------------------------------------
-
-
-def test_a_key_is_made_with_a_passphrase_and_its_public_half_taken(tmp_path: Path) -> None:
-    new = ("new-key", "own.key", "--passphrase")
-    for steps, why in (
-        (((NEW, "eleven char\n"), (NEW, "\n")), "No passphrase was typed."),  # asked again
-        (((NEW, "one of them here\n"), (AGAIN, "another of them\n")), "two different passphrases"),
-        (((NEW, "\n"),), "No passphrase was typed."),
-    ):
-        status, screen, out = talk(tmp_path, new, *steps)
-        assert (status, out, why in screen, list(tmp_path.iterdir())) == (2, "", True, [])
-    words = "four words at random\n"
-    status, screen, out = talk(tmp_path, new, (NEW, words), (AGAIN, words))
-    assert (status, "four" in screen + out) == (0, False)
-    made = read_key_file(tmp_path / "own.key").public
-    assert out.startswith(f"Key {made.id} is in own.key, for you alone, under a passphrase.\n")
-    assert (tmp_path / "own.key").stat().st_mode & 0o777 == 0o600
-    assert VerifyingKey.from_file(tmp_path / "own.key.pub") == made
 
 
 def test_such_keys_of_a_store_are_listed_and_open_nothing(office: Office) -> None:

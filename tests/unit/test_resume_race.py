@@ -94,7 +94,7 @@ def race(pool: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Race:
     return Race(pool, Place.create(tmp_path / "place"))
 
 
-@pytest.mark.parametrize("times", [40, pytest.param(200, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("times", [12, pytest.param(200, marks=pytest.mark.deep)])
 def test_one_of_eight_workers_uses_an_approval(race: Race, times: int) -> None:
     """Single use: seven are told that it is spent, and no step of theirs ran."""
     amounts = {}
@@ -106,10 +106,11 @@ def test_one_of_eight_workers_uses_an_approval(race: Race, times: int) -> None:
     race.check(amounts)
 
 
-def test_an_approval_races_with_a_denial(race: Race) -> None:
+@pytest.mark.parametrize("times", [16, pytest.param(40, marks=pytest.mark.deep)])
+def test_an_approval_races_with_a_denial(race: Race, times: int) -> None:
     """Whichever is used first is the answer. After a denial nothing is paid, whoever asks."""
     amounts = {}
-    for number, (thread, amount) in enumerate(race.paused(40)):
+    for number, (thread, amount) in enumerate(race.paused(times)):
         answers = [race.signed(thread), race.signed(thread, yes=False)]
         won, lost = race.run(thread, *(answers if number % 2 else answers[::-1]))
         assert {told["error"] for told in lost} == {"ApprovalRefused"}
@@ -120,7 +121,7 @@ def test_an_approval_races_with_a_denial(race: Race) -> None:
             assert race.ledger.verify(thread) in (4, 5)  # or there is a yes that nobody used
         else:
             amounts[thread] = amount
-    assert 0 < len(amounts) < 40, "one of the two always won, so they did not race"
+    assert 0 < len(amounts) < times, "one of the two always won, so they did not race"
     race.check(amounts, late=1)  # a denial that came before the yes was used, and lost
 
 

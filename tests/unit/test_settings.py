@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -68,7 +67,7 @@ def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
     )
     parts = 'storage = "state"\nkey = ["k"]\nanswers = "a"\nanswers-anchor = "b"\n'
     (clone / "safepoint.toml").write_text(f"[stores.invoices]\n{parts}")
-    person = ("--as", "opal", "--key", Path.home() / "opal.key", "--reason", "wait")
+    person = ("--key", Path.home() / "opal.key", "--reason", "wait")
     status, out, err = said("hold", "invoices", "order-7", *person)
     assert (status, out[:12]) == (0, "Held by opal"), err
     assert open_answers("invoices").storage.threads()
@@ -85,13 +84,14 @@ def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
         b"#" * 2**16 + b"\n",
     ],
 )
-def test_a_planted_file_that_takes_long_to_parse_is_not_parsed(clone: Path, planted: bytes) -> None:
+def test_a_planted_file_that_takes_long_to_parse_is_not_parsed(
+    clone: Path, planted: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tomllib.loads", lambda _: pytest.fail("it is parsed"))
     (clone / "safepoint.toml").write_bytes(planted)
     for line in ("audit code.py", "verify x --config safepoint.toml"):
-        began = time.process_time()
         status, out, err = said(*line.split())
         assert (status, out, err.count("\n")) == (2, "", 1), line
-        assert time.process_time() - began < 2
     (clone / "pyproject.toml").write_bytes(planted)
     (clone / "safepoint.toml").unlink()
     assert said("audit", "code.py")[0] == 0  # it is no file of ours

@@ -32,7 +32,7 @@ def commands(sub: Any) -> None:
     )
     lint.add_argument("path", metavar="PATH", nargs="*", help="a file, or a folder of code")
     lint.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
-    lint.set_defaults(is_code=True, store=None, config=None, fail_on=None)
+    lint.set_defaults(is_code=True, store=None, fail_on=None)
     parser = add(
         sub,
         "audit",
@@ -47,8 +47,6 @@ def commands(sub: Any) -> None:
     parser.add_argument("path", metavar="PATH", nargs="*", help=path)
     what = "a store of the settings, or of the default places"
     parser.add_argument("--store", metavar="NAME", help=what)
-    what = "the settings (for [audit], safepoint.toml here or above)"
-    parser.add_argument("--config", metavar="FILE", help=what)
     what = "from which severity on a finding fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
     parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")

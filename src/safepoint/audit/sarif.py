@@ -12,7 +12,6 @@ import os
 import re
 from collections import Counter
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -29,9 +28,11 @@ _SCHEMA: Final = "https://json.schemastore.org/sarif-2.1.0.json"
 
 def tool() -> dict[str, str]:
     """Return the name and the version of what looked."""
+    from importlib import metadata  # it takes long, and most commands do not ask
+
     try:
-        return {"name": "safepoint", "version": version("safepoint")}
-    except PackageNotFoundError:  # it runs out of a folder
+        return {"name": "safepoint", "version": metadata.version("safepoint")}
+    except metadata.PackageNotFoundError:  # it runs out of a folder
         return {"name": "safepoint", "version": "unknown"}
 
 

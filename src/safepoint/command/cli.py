@@ -20,7 +20,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from typing import Any, Final, NoReturn
 
 from safepoint.core.errors import CheckpointError, RolledBack, SealBroken
-from safepoint.shared.terminal import Screen, add, flag, status_of
+from safepoint.shared.terminal import Screen, add, ended_by, flag, status_of
 from safepoint.stores.disk import translate
 
 GROUPS: Final = {
@@ -81,6 +81,10 @@ _STATUS: Final = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Do what the command line says, and return the exit status."""
     out, problems = Screen(sys.stdout), Screen(sys.stderr)
+    if arguments is None:  # the process is ours
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            if signal.getsignal(number) is signal.SIG_DFL:  # else somebody wants it ignored
+                signal.signal(number, ended_by)
     with redirect_stdout(out), redirect_stderr(problems):
         status = _run(sys.argv[1:] if arguments is None else list(arguments))
         if arguments is None and status == _INTERRUPTED:
@@ -96,8 +100,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
+        # Wherever it stands: each command reads the same settings.
+        options, arguments = argparse.ArgumentParser.parse_known_args(_settings(), arguments)
         parser = _parser(arguments)
-        options = parser.parse_args(arguments)
+        parser.parse_args(arguments, options)
         if "run" not in options:
             parser.print_help()
             return 2
@@ -164,8 +170,15 @@ class _Commands:
         return "\n".join(lines).strip()
 
 
+def _settings() -> Parser:
+    parser = Parser(prog="safepoint", add_help=False, allow_abbrev=False)
+    parser.add_argument("--config", metavar="FILE", help="the settings, in place of your own")
+    return parser
+
+
 def _parser(arguments: list[str]) -> Parser:
     parser = Parser(
+        parents=[_settings()],
         prog="safepoint",
         usage="safepoint COMMAND ...",
         description="Checkpoint security that you can run.",

@@ -9,11 +9,16 @@ whoever signs names the digest of what they saw. The default answer is no.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
 import sys
 from contextlib import ExitStack
+from datetime import date, datetime, time
+from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
+from uuid import UUID
 
 from safepoint import settings
 from safepoint.core.errors import (
@@ -24,30 +29,43 @@ from safepoint.core.errors import (
     Unsafe,
     shell,
 )
-from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey
-from safepoint.core.names import check_name, with_tenant
+from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey, read_key_file
+from safepoint.core.names import check_name, thread_name, thread_text, with_tenant
 from safepoint.places import REVOKED, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
 from safepoint.shared.desk import Desk, Verb, Wait
-from safepoint.shared.terminal import add, flag, keyring_of, own_id, rows, typed, unlock
+from safepoint.shared.terminal import (
+    add,
+    add_format,
+    flag,
+    keyring_of,
+    own_id,
+    print_json,
+    rows,
+    table,
+    typed,
+    unlock,
+    when,
+)
 from safepoint.stores import disk
 
 
 def commands(sub: Any) -> None:
     """Add the commands for people who approve, deny, hold and release."""
-    what = "list the runs that wait for people"
-    flag(add(sub, "waiting", what, _waiting, "NAME", "THREAD?"), "--full", "all of each question")
+    what = "list the runs that wait for people, or show all that one run asks"
+    add_format(add(sub, "waiting", what, _waiting, "NAME", "THREAD?"))
     approving = _signing(sub, "approve", _answer, "sign a yes to what a run asks, with your key")
     denying = _signing(sub, "deny", _answer, "sign a no to what a run asks, with your key")
     denying.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
     for each, verb in ((approving, "approve"), (denying, "deny")):
-        each.add_argument("--digest", metavar="SHA256", help="of the question: waiting --full")
+        each.add_argument("--digest", metavar="SHA256", help="of the question, as waiting has it")
         each.set_defaults(verb=verb)
     holding = _signing(sub, "hold", _order, "hold a run: no worker goes on with it")
     holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
     releasing = _signing(sub, "release", _order, "end the hold of a run")
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
     people = add(sub, "people", "list, add or remove who may approve or hold", _people, "NAME")
+    add_format(people)
     changing = people.add_mutually_exclusive_group()
     what = "let somebody approve, by their public key"
     changing.add_argument("--add", nargs=2, metavar=("PERSON", "FILE"), help=what)
@@ -58,8 +76,8 @@ def commands(sub: Any) -> None:
 
 def _signing(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
     parser = add(sub, name, what, run, "NAME", "THREAD")
-    parser.add_argument("--as", dest="person", required=True, metavar="PERSON", help="your name")
-    parser.add_argument("--key", required=True, metavar="FILE", help="your own secret key")
+    what = "your own secret key, which says who you are"
+    parser.add_argument("--key", required=True, metavar="FILE", help=what)
     return parser
 
 
@@ -72,11 +90,12 @@ def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = Fals
 
 
 def _waiting(options: argparse.Namespace) -> int:
-    waits, alarms = list[Wait](), list[str]()
+    waits, alarms = list[Wait](), list[dict[str, str]]()
+    framework = options.thread and thread_name(options.thread)  # its id there
     with ExitStack() as stack:
         for desk in _opened(options, stack).scopes():
             for thread in desk.ledger.threads():
-                if options.thread not in (None, thread):
+                if options.thread is not None and thread not in (options.thread, framework):
                     continue
                 try:
                     waits += desk.waits(thread)
@@ -84,15 +103,64 @@ def _waiting(options: argparse.Namespace) -> int:
                     continue
                 except CheckpointError as error:
                     named = with_tenant(desk.ledger.tenant_name, thread)
-                    alarms.append(f"ALARM: {named}: {type(error).__name__}: {error}")
-    for wait in sorted(waits, key=lambda each: (each.question.until or "9999", each.since)):
-        for line in wait.lines(full=options.full):
-            print("\n".join(rows(line, 1)))
-    for alarm in alarms:
-        print("\n".join(rows(alarm, 1)))
+                    kind = type(error).__name__
+                    alarms.append({"thread": named, "error": kind, "message": str(error)})
+    waits.sort(key=lambda each: (each.question.until or "9999", each.since))
+    if options.format == "json":
+        print_json({"waiting": [*map(_plain, waits)], "alarms": alarms})
+        return 1 if alarms else 0
+    lines: list[str] = []
+    if options.thread is not None:
+        lines = [line for wait in waits for line in wait.lines]
+    elif waits:
+        lines = table([_HEAD, *map(_row, waits)])
+    lines += [f"ALARM: {each['thread']}: {each['error']}: {each['message']}" for each in alarms]
+    for line in lines:
+        print("\n".join(rows(line, 1)))
     if not waits:
         print(f"Nothing {'else ' * bool(alarms)}waits in {options.name}.")
     return 1 if alarms else 0
+
+
+# Text that nobody takes for a number, for another type or for the end of a value.
+_WORD: Final = re.compile(r"(?!(?:true|false|none|nan|inf(inity)?)$)[a-z][\w.@+-]*", re.I | re.A)
+_HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
+
+
+def _row(wait: Wait) -> list[str]:
+    """Return what a person decides by: the rest of the question is shown before they sign it."""
+    asked, people = wait.question, [*(no.approver for no in wait.no), *(o.by for o in wait.holds)]
+    state = f"{len(wait.yes)} of {wait.needed}" if wait.state == "waiting" else wait.state
+    given = ", ".join(f"{_brief(name)} {_brief(each)}" for name, each in asked.arguments.items())
+    return [
+        with_tenant(wait.ledger.tenant_name, _brief(thread_text(asked.thread) or asked.thread)),
+        f"{_brief(asked.action)}{': ' * bool(given)}{given}",
+        " ".join([state, *people]),
+        when(datetime.fromisoformat(asked.until)) if asked.until else "-",
+        when(wait.since),
+        asked.app or "-",
+    ]
+
+
+def _brief(value: object) -> str:
+    """Return a value without the name of its type, and text in quotes if it could mislead."""
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else shown(value)
+    return str(value) if isinstance(value, Decimal | UUID | date | time) else shown(value)
+
+
+def _plain(wait: Wait) -> dict[str, Any]:
+    """Return a wait for programs: the question as it is signed, and what people said to it."""
+    return {
+        **json.loads(wait.question.text),
+        "state": wait.state,
+        "since": wait.since,
+        "needed": wait.needed,
+        "approved": wait.yes,
+        "denied": [{"by": each.approver, "why": each.why} for each in wait.no],
+        "held": [{"by": each.by, "why": each.why} for each in wait.holds],
+        "digest": wait.digest,
+    }
 
 
 # --- sign
@@ -103,40 +171,45 @@ def _answer(options: argparse.Namespace) -> int:
     verb: Verb = options.verb
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
-        thread = desk.thread(options.thread)
-        desk.check(verb, options.person)
+        person, thread = desk.owner(_key_id(options), "approver"), desk.thread(options.thread)
+        desk.check(verb, person)
         if desk.ledger.anchor is None:
             print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
         wait = desk.choose(thread, options.digest)
-        desk.check_open(wait, verb, options.person)
+        desk.check_open(wait, verb, person)
         if not _is_meant(wait, verb, options.digest):
             print("Nothing was signed.", file=sys.stderr)
             return 1
-        approver, warning = _signer(options)
+        approver = _signer(options, person)
         signed = desk.answer(wait.question, verb, approver, why=getattr(options, "reason", ""))
-        print(warning, end="", file=sys.stderr)
-        if desk.answers is None:
-            print(signed.text, end="")
-            print("Signed. There is no place for answers: carry it to a worker.", file=sys.stderr)
-            return 0
-    print(f"{approver.name} {signed.verdict} {shown(wait.question.action)} in {thread}.")
-    print(f"The question was {wait.digest}.")
+    _warn(options)
+    did = f"{person} {signed.verdict} {shown(wait.question.action)} in {thread}."
+    print(f"{did}\nThe question was {wait.digest}.")
     if verb == "approve":
-        print(f"A worker has to find it before {signed.expires:%Y-%m-%d %H:%M} UTC.")
+        print(f"A worker has to find it before {when(signed.expires)}.")
     return 0
 
 
-def _signer(options: argparse.Namespace) -> tuple[Approver, str]:
+def _key_id(options: argparse.Namespace) -> str:
+    """Return the id of somebody's key as its file has it. Once unlocked, it is looked at again."""
+    return own_id(options.key) or read_key_file(options.key).public.id
+
+
+def _signer(options: argparse.Namespace, person: str) -> Approver:
     """Load somebody's own key, right before they sign with it. It is loaded nowhere else.
 
-    With it comes a line to print once that is done, if the key has no passphrase. To refuse such a
-    key would end what signs without a person.
+    A key without a passphrase signs, too: to refuse it would end what signs without a person.
     """
     if own_id(options.key) is not None:
-        return Approver(options.person, unlock(options.key, f"{options.person} signs.")), ""
+        return Approver(person, unlock(options.key, f"{person} signs."))
+    return Approver(person, SigningKey.from_file(options.key))
+
+
+def _warn(options: argparse.Namespace) -> None:
     named = shell(options.key)
-    line = f"The key {named} has no passphrase. Give it one: ssh-keygen -p -a {ROUNDS} -f {named}\n"
-    return Approver(options.person, SigningKey.from_file(options.key)), line
+    if own_id(options.key) is None:
+        do = f"Give it one: ssh-keygen -p -a {ROUNDS} -f {named}"
+        print(f"The key {named} has no passphrase. {do}", file=sys.stderr)
 
 
 def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
@@ -148,7 +221,7 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
         if digest is None:
             raise ConfigurationError(
                 "There is no terminal to show the question on.",
-                f"Look at it with safepoint waiting {wait.ledger.store} --full, and name its"
+                f"Look at it with safepoint waiting {wait.ledger.store} {wait.name}, and name its"
                 " --digest.",
             )
         return True
@@ -159,9 +232,9 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
         print("\n".join(all_rows[begin : begin + height]), file=sys.stderr)
         if begin + height < len(all_rows) and typed("Enter shows what follows, all else ends it: "):
             return False
-    name = wait.question.thread
-    what = "yes" if verb == "approve" else "no"
-    return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") == name
+    name, what = wait.question.thread, "yes" if verb == "approve" else "no"
+    names = (name, thread_text(name))  # as a framework has it, too
+    return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") in names
 
 
 # --- hold and release
@@ -171,17 +244,16 @@ def _order(options: argparse.Namespace) -> int:
     """Hold a run, if a reason is given; otherwise release it."""
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
-        thread = desk.thread(options.thread)
-        desk.check_operator(options.person)
-        operator, warning = _signer(options)
-        which = f"by {options.person}: {with_tenant(desk.ledger.tenant_name, thread)}."
+        person, thread = desk.owner(_key_id(options), "operator"), desk.thread(options.thread)
+        operator = _signer(options, person)
+        which = f"by {person}: {with_tenant(desk.ledger.tenant_name, thread)}."
         if "reason" in options:
             order = desk.hold(thread, operator, why=options.reason)
             said = f"Held {which} No step runs until it is released.\nThe hold is {order.hold}."
         else:
             desk.release(thread, operator, options.digest)
             said = f"Released {which} Holds that are left: {len(desk.holds(thread))}."
-    print(warning, end="", file=sys.stderr)
+    _warn(options)
     print(said)
     return 0
 
@@ -193,14 +265,21 @@ def _people(options: argparse.Namespace) -> int:
     """List them; or add a public key to those that count; or move it to those that are revoked."""
     store = settings.read(options.config).store(options.name)
     if not (options.add or options.remove):
-        for role, folder in (("approver", store.approvers), ("operator", store.operators)):
-            people = people_in(folder)
-            for number, (name, _) in people.keys.items():
-                print(f"{role} {name} {number}{' revoked' * (number in people.revoked)}")
+        roles = {"approver": store.approvers, "operator": store.operators}
+        found = [
+            (role, name, key, key in people.revoked)
+            for role, people in zip(roles, map(people_in, roles.values()), strict=True)
+            for key, (name, _) in people.keys.items()
+        ]
+        if options.format == "json":
+            names = ("role", "name", "key", "revoked")
+            print_json({"people": [dict(zip(names, each, strict=True)) for each in found]})
+            return 0
+        for *who, revoked in found:
+            print(*who, *["revoked"] * revoked)
         return 0
-    what, folder = (
-        ("hold runs", store.operators) if options.operator else ("approve", store.approvers)
-    )
+    what = "hold runs" if options.operator else "approve"
+    folder = store.operators if options.operator else store.approvers
     if folder is None:
         raise ConfigurationError(
             f"Store {options.name} has no folder for their keys.",

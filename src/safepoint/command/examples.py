@@ -10,13 +10,12 @@ from __future__ import annotations
 import argparse
 import ast
 import hashlib
-import os
 import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.core.errors import ConfigurationError, Conflict, shell
+from safepoint.core.errors import ConfigurationError, Conflict
 from safepoint.core.files import publish
 from safepoint.rules import RULES
 from safepoint.shared.terminal import add, unknown
@@ -84,15 +83,13 @@ def _folder() -> Path:
 
 def commands(sub: Any) -> None:
     """Add `safepoint examples`."""
-    what = "list the vetted examples, or copy one to a file that begins with its digest"
+    what = "list the vetted examples, or copy one to this folder, with its digest"
     parser = add(sub, "examples", what, _examples)
     parser.add_argument("name", metavar="NAME", nargs="?", help="which to copy: anchored.py")
-    where = "a file or a folder (this one)"
-    parser.add_argument("target", metavar="TARGET", nargs="?", default="", help=where)
 
 
 def _examples(options: argparse.Namespace) -> int:
-    examples, name, into = read_examples(), options.name, options.target
+    examples, name = read_examples(), options.name
     if name is None:
         width = max(map(len, examples), default=0)
         for each, content in examples.items():
@@ -102,15 +99,11 @@ def _examples(options: argparse.Namespace) -> int:
     if name not in examples:
         raise unknown("example", name, examples, "List them: safepoint examples")
     content = mark(name, examples[name])
-    is_folder = into == "" or into.endswith("/") or os.path.isdir(into)  # noqa: PTH112
-    path = str(Path(into, name) if is_folder else Path(into))
-    folder = str(Path(path).parent)
-    gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p {shell(folder)}")
-    with disk.translated("save to", path, gone=gone):
+    with disk.translated("save to", name):
         try:
-            publish(path, memoryview(content), 0o755 if content.startswith(b"#!") else 0o644)
+            publish(name, memoryview(content), 0o755 if content.startswith(b"#!") else 0o644)
         except FileExistsError:
-            what = f"{shell(path)} exists, and nothing was copied."
-            raise Conflict(what, "Name another file, or remove that one.") from None
-    print(f"Copied {name} {metadata.version('safepoint')} to {shell(path)}.")
+            what = f"{name} exists here, and nothing was copied."
+            raise Conflict(what, "Copy it into another folder, or remove that one.") from None
+    print(f"Copied {name} {metadata.version('safepoint')}.")
     return 0

@@ -16,7 +16,7 @@ from typing import Any, Final
 from safepoint.core.errors import NotFound
 from safepoint.rules import RULES, Rule
 from safepoint.shared.explanations import EXPLANATIONS, Explanation
-from safepoint.shared.terminal import unknown
+from safepoint.shared.terminal import add, unknown
 
 _FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
 
@@ -131,19 +131,9 @@ def _listed() -> Iterator[str]:
 
 def commands(sub: Any) -> None:
     """Add `safepoint explain`."""
-    parser = sub.add_parser(
-        "explain",
-        help="say what an error, a rule or a finding means",
-        description="Say what an error means, what may be behind it, and what to do first.",
-        epilog="exit status: 0, or 2 if there is nothing of that name",
-    )
-    parser.add_argument(
-        "names",
-        metavar="NAME",
-        nargs="*",
-        help="as in the traceback: SealBroken; a rule: SP12; or a finding: SP04.mode",
-    )
-    parser.set_defaults(run=_explain)
+    parser = add(sub, "explain", "say what an error, a rule or a finding means", _explain)
+    what = "as in the traceback: SealBroken; a rule: SP12; or a finding: SP04.mode"
+    parser.add_argument("names", metavar="NAME", nargs="*", help=what)
 
 
 def _explain(options: argparse.Namespace) -> int:

@@ -1,8 +1,8 @@
 """What an operator types about a store: init, verify, history, journal, keys.
 
 Each command takes the name of a store, which `safepoint.toml` or the default places know. What
-cannot be undone is said first, and then asked for: on a terminal by a word to type, elsewhere by
-`--yes`. Nothing of a record is printed before it was verified.
+cannot be undone is said first, and done with `--yes`. Nothing of a record is printed before it
+was verified.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from collections import Counter
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,10 +25,9 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     NotFound,
-    Unsafe,
     shell,
 )
-from safepoint.core.keys import SHORTEST, Hidden, SigningKey, read_key_file
+from safepoint.core.keys import SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, check_sequence, stamp, with_tenant
 from safepoint.core.record import Opened
@@ -49,35 +47,28 @@ from safepoint.shared.terminal import (
     add,
     counted,
     flag,
-    passphrase,
     progress,
     status_of,
     tick,
 )
 from safepoint.stores import disk
 
-_LANGGRAPH: Final = """
-from safepoint.langgraph import SealedSaver
-graph = builder.compile(checkpointer=SealedSaver(ledger))"""
-_AGENTS: Final = """
-from safepoint.agent_framework import SealedCheckpointStorage
-WorkflowBuilder(..., checkpoint_storage=SealedCheckpointStorage(ledger))"""
-_OWN: Final = """
-from safepoint import Workflow
-Workflow("invoice", [fetch, pay]).start(ledger, thread="order-7")"""
-_BACKUP: Final = """
+_AFTER: Final = """
 Back up together: storage, journal and answers, the storage first.
 Back up alone, encrypted, kept by somebody else: the keys.
 Never with any of these, and never over those in use: the anchors.
-"""
+
+In your application:
+  from safepoint import open_ledger
+  from safepoint.places import open_journal
+  ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
 
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
     add(sub, "init", "begin a sealed, anchored store in the default places", _init, "NAME")
-    looks = "verify every thread of a store, its links, its anchor, its journal and its answers"
-    verify = add(sub, "verify", looks, _verify, "NAME", "THREAD?")
-    flag(verify, "--signatures", "every signature, too, and not of the newest record alone")
+    looks = "verify every record of a store, its links, its anchor, its journal and its answers"
+    add(sub, "verify", looks, _verify, "NAME", "THREAD?")
     lists = "list the threads of a store, or the records of one, or show a record, each verified"
     history = add(sub, "history", lists, _history, "NAME", "THREAD?", "SEQUENCE?")
     flag(history, "--state", "the state alone, for a pipe: the newest, or that of SEQUENCE")
@@ -86,30 +77,8 @@ def commands(sub: Any) -> None:
     keys = add(sub, "keys", "list the keys of a store, or replace one", _keys, "NAME")
     what = "replace the key that signs the records, or the journal, in two steps"
     keys.add_argument("--rotate", choices=("records", "journal"), help=what)
-    what = "make a key, and beside it the half for others"
-    new = add(sub, "new-key", what, _new_key, "FILE")
-    flag(new, "--passphrase", "under a passphrase, which you type: for people who sign")
-    flag(keys, "--yes", "do it without asking")
-
-
-def _stopped(options: argparse.Namespace, word: str) -> int | None:
-    """Ask before what cannot be undone. Return the status if it is not to be done, else None.
-
-    Raises:
-        ConfigurationError: nobody is there to be asked.
-    """
-    if options.yes:
-        return None
-    if sys.stdin is None or sys.stdin.closed or not sys.stdin.isatty():
-        raise ConfigurationError(
-            "Nothing was done: that cannot be undone, and there is no terminal to ask on.",
-            "Repeat it with --yes, if that is what you want.",
-        )
-    print(f"Type {word} to do it: ", end="", flush=True)
-    if sys.stdin.readline().strip() == word:
-        return None
-    print("Nothing was done.")
-    return 1
+    add(sub, "new-key", "make a key for a process, and the half for others", _new_key, "FILE")
+    flag(keys, "--yes", "take the second step")
 
 
 # --- stores and threads
@@ -143,9 +112,7 @@ def _init(options: argparse.Namespace) -> int:
         print(f"Store {name} was {'completed' if before else 'begun'}. Made: {', '.join(made)}.")
     for each, path in parts.items():
         print(f"  {_mode(path)} {each:<14} {shell(path)}")
-    print(_BACKUP)
-    print("In your application:")
-    print(_lines(name))
+    print(_AFTER.format(name=name))
     return 0
 
 
@@ -171,16 +138,6 @@ def _mode(path: str) -> str:
     return f"{stat.S_IMODE(os.stat(path).st_mode):04o}"  # noqa: PTH116
 
 
-def _lines(name: str) -> str:
-    """Return what to write in an application, with the framework that is here."""
-    frameworks = {"langgraph": _LANGGRAPH, "agent_framework": _AGENTS}
-    found = [lines for module, lines in frameworks.items() if find_spec(module)] or [_OWN]
-    first = f"""from safepoint import open_ledger
-from safepoint.places import open_journal
-ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
-    return "\n".join(f"  {line}".rstrip() for line in "\n".join([first, *found]).split("\n"))
-
-
 def _verify(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
         ledger = _store(options).opened(stack)
@@ -200,7 +157,7 @@ def _verify(options: argparse.Namespace) -> int:
             for each, thread in threads:
                 tick()
                 try:
-                    count = each.verify(thread, every_signature=options.signatures)
+                    count = each.verify(thread, every_signature=True)
                     if not count:
                         _newest(each, thread)  # which says that there is none
                     records += count
@@ -279,11 +236,7 @@ def _show(options: argparse.Namespace, ledger: Ledger) -> int:
     found = view.at(thread, None if number is None else check_sequence(number))
     header, anchored = found.header, view.anchored(thread)
     if not options.state:
-        seen = (
-            f"has seen {anchored}"
-            if anchored
-            else "none: nobody would see that newer ones were cut off"
-        )
+        seen = f"has seen {anchored}" if anchored else "none: nobody would see a cut"
         print(f"{header.place} of store {header.store}")
         for what, value in {
             "seal": f"verified, by key {found.key}",
@@ -351,27 +304,14 @@ def _keys(options: argparse.Namespace) -> int:
 
 def _new_key(options: argparse.Namespace) -> int:
     key, file, public = SigningKey.generate(), options.file, f"{options.file}.pub"
-    given = _new_passphrase(key) if options.passphrase else None
     key.public.to_file(public)
     try:
-        key.to_file(file, passphrase=given)
+        key.to_file(file)
     except CheckpointError:
         Path(public).unlink()
         raise
-    print(f"Key {key.id} is in {shell(file)}, for you alone{', under a passphrase' * bool(given)}.")
-    print(f"Its public half, for others, is in {shell(public)}.")
+    print(f"Key {key.id} is in {shell(file)}, for you alone, and the half for others beside it.")
     return 0
-
-
-def _new_passphrase(key: SigningKey) -> Hidden:
-    """Ask for it twice."""
-    given = Hidden(b"")
-    while len(given.reveal().decode(errors="replace")) < SHORTEST:
-        asked = f"New passphrase of key {key.id}, {SHORTEST} characters or more: "
-        given = passphrase(asked)
-    if passphrase("The same once more: ").reveal() != given.reveal():
-        raise Unsafe("These were two different passphrases.", "Nothing was written.")
-    return given
 
 
 def _rotate(options: argparse.Namespace) -> int:
@@ -393,11 +333,13 @@ def _rotate(options: argparse.Namespace) -> int:
         print(f"verify the new one. Then: {again}")
         return 0
     key, made = SigningKey.from_file(coming), datetime.fromtimestamp(coming.stat().st_mtime, UTC)
-    print(f"To sign from now on: key {key.id}, in place of {signs.id}, which verifies.")
-    print(f"It was made at {stamp(made)}. A worker that was not restarted since then refuses")
-    print("what is sealed with it.")
-    if (stopped := _stopped(options, name)) is not None:
-        return stopped
+    if not options.yes:
+        raise ConfigurationError(
+            f"Key {key.id} would sign from now on, in place of {signs.id}, which verifies. It was"
+            f" made at {stamp(made)}, and a worker that was not restarted since then refuses what"
+            " it seals.",
+            f"Nothing was done. Do it: {again} --yes",
+        )
     folder = str(coming.parent)
     with (
         ExitStack() as stack,

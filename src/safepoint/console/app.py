@@ -265,8 +265,6 @@ class Console:
             name, why = person.name, subject.why
             because = f" The reason: {shown(why)}." if why else ""
             put = " It was put with the answers, where workers look."
-            if desk.answers is None:
-                put = " There is no place for answers: carry the signed text to a worker."
             if subject.question is not None:
                 question, verb = subject.question, cast(Verb, subject.act)
                 signed = desk.answer(question, verb, person, why=why)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from safepoint import places, settings
 from safepoint.core.errors import (
@@ -22,9 +21,8 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import ROUNDS, SigningKey
-from safepoint.core.names import check_name
-from safepoint.shared.desk import Desk
-from safepoint.shared.terminal import add, add_config, ended_by, key_of, own_id
+from safepoint.shared.desk import Desk, Role
+from safepoint.shared.terminal import add, key_of, own_id
 
 if TYPE_CHECKING:
     from safepoint.console.signing import Signer
@@ -39,17 +37,18 @@ def commands(sub: Any) -> None:
     parser = add(sub, "console", what, _console, description=about)
     stores = "stores to show (default: all in the settings)"
     parser.add_argument("names", metavar="NAME", nargs="*", help=stores)
-    parser.add_argument("--as", dest="person", metavar="PERSON", help="your name")
     parser.add_argument("--key", metavar="FILE", help="your own key, to approve and deny")
     holds = "your own key, to hold and release"
     parser.add_argument("--operator-key", metavar="FILE", help=holds)
     port = "port on 127.0.0.1 (default: a free one)"
     parser.add_argument("--port", metavar="N", type=int, help=port)
-    add_config(parser)
 
 
 def _console(options: argparse.Namespace) -> int:
-    _check(options)
+    if not (os.isatty(0) and os.isatty(2)):
+        raise ConfigurationError(
+            "There is no terminal to print the link on, and to sign on.", "Run it on one."
+        )
     try:
         import jinja2  # noqa: F401
         import starlette  # noqa: F401
@@ -64,8 +63,6 @@ def _console(options: argparse.Namespace) -> int:
         raise ConfigurationError("No settings name a store.", "Name one: safepoint console NAME")
     stores = _Stores({each: config.store(each) for each in names}, options)
     _warn(stores)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, ended_by)
     return _serve(options, stores)
 
 
@@ -97,16 +94,6 @@ class _Stores(Mapping[str, places.Store]):
         return len(self._first)
 
 
-def _check(options: argparse.Namespace) -> None:
-    """Refuse options that do not go together."""
-    if (options.key or options.operator_key) and not options.person:
-        options.refuse("--key and --operator-key need --as")
-    if not (os.isatty(0) and os.isatty(2)):
-        raise ConfigurationError(
-            "There is no terminal to print the link on, and to sign on.", "Run it on one."
-        )
-
-
 def _warn(stores: Mapping[str, places.Store]) -> None:
     """Say of which stores this machine has what writes them. It is not used here, and not kept."""
     for name, store in stores.items():
@@ -118,13 +105,8 @@ def _warn(stores: Mapping[str, places.Store]) -> None:
             )
 
 
-def _signer(
-    options: argparse.Namespace,
-    stores: Mapping[str, places.Store],
-    file: str | None,
-    what: Literal["approver", "operator"],
-) -> Signer | None:
-    """Name whose key signs. Its file has a passphrase and stays where it is; its name is listed.
+def _signer(stores: Mapping[str, places.Store], file: str | None, what: Role) -> Signer | None:
+    """Find whose key signs. Its file has a passphrase and stays where it is.
 
     Raises:
         Unsafe: it has no passphrase.
@@ -134,7 +116,7 @@ def _signer(
 
     if file is None:
         return None
-    key, person, refused = own_id(file), check_name("approver", options.person), list[str]()
+    key, person, refused = own_id(file), "", list[str]()
     if key is None:
         raise Unsafe(
             f"The key {shell(file)} has no passphrase, and the console signs with no such key.",
@@ -143,7 +125,7 @@ def _signer(
     for each in stores.values():
         try:
             with ExitStack() as stack:
-                Desk.open(each, stack).check_key(person, key, what)
+                person = Desk.open(each, stack).owner(key, what)
         except ApprovalRefused as error:
             refused.append(error.what)
             if len(refused) == len(stores):
@@ -151,7 +133,7 @@ def _signer(
         except CheckpointError:
             pass  # its page says why it cannot be looked at
     print(end="".join(f"{line}\n" for line in refused), file=sys.stderr)
-    return Signer(person, file)
+    return Signer(person, file) if person else None
 
 
 def _serve(options: argparse.Namespace, stores: Mapping[str, places.Store]) -> int:
@@ -160,8 +142,8 @@ def _serve(options: argparse.Namespace, stores: Mapping[str, places.Store]) -> i
     from safepoint.console.index import Index
     from safepoint.console.signing import Signing
 
-    approver = _signer(options, stores, options.key, "approver")
-    operator = _signer(options, stores, options.operator_key, "operator")
+    approver = _signer(stores, options.key, "approver")
+    operator = _signer(stores, options.operator_key, "operator")
     signing, index = Signing(), Index(stores)
     console = Console(stores, index, signing, approver, operator)
     with listening(options.port or 0) as listener:
@@ -179,8 +161,8 @@ def _serve(options: argparse.Namespace, stores: Mapping[str, places.Store]) -> i
             finally:
                 signing.end()
 
-        signs = "signs on this terminal"
-        who = f"{options.person} {signs}" if approver or operator else "Nothing is signed"
+        names = dict.fromkeys(each.name for each in (approver, operator) if each)
+        who = f"{' and '.join(names)} signs on this terminal" if names else "Nothing is signed"
         print(f"The console of {', '.join(stores)}. {who}. Ctrl-C ends it.", file=sys.stderr)
         thread = Thread(target=answer, name="console", daemon=True)
         index.start()

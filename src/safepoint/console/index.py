@@ -499,7 +499,7 @@ def _answered(store: str, desk: Desk) -> tuple[list[Done], str]:
     """Return what people signed about the runs of a store, and what of it cannot be told."""
     rows, errors, ledger = list[Done](), list[CheckpointError](), desk.ledger
     people, tenant = (desk.gate.approvers, desk.gate.operators), ledger.tenant_name
-    for said in desk.answers.every(*people, tenant=tenant) if desk.answers else ():
+    for said in desk.answers.every(*people, tenant=tenant):
         if isinstance(said, CheckpointError):
             errors.append(said)
         elif (asked := said.question).store == ledger.store:
@@ -517,9 +517,8 @@ def _check_there(desk: Desk) -> None:
     """
     desk.ledger.storage.head(ANSWERS)
     desk.ledger.anchored(ANSWERS)
-    if desk.answers is not None:
-        desk.answers.storage.head(ANSWERS)
-        desk.answers.anchor.read(ANSWERS, ANSWERS)
+    desk.answers.storage.head(ANSWERS)
+    desk.answers.anchor.read(ANSWERS, ANSWERS)
 
 
 def _is_known(ledger: Ledger, thread: str) -> tuple[bool, bool]:

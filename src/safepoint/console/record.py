@@ -183,10 +183,9 @@ def record_of(desk: Desk, thread: str) -> Record:
         record.begun = list(walk.begun())
         record.last = next((said for said, _ in reversed(walk.used.values())), None)
     record.answers = sorted((*record.answers, *walk.ordered()), key=lambda each: each.at)
-    if desk.answers is not None:
-        failed = "answers" in record.unread
-        text = f"What people signed about it {'could not be looked at' if failed else 'verifies'}."
-        record.checks.append(Result("answers", ok=not failed, text=text))
+    failed = "answers" in record.unread
+    text = f"What people signed about it {'could not be looked at' if failed else 'verifies'}."
+    record.checks.append(Result("answers", ok=not failed, text=text))
     return record
 
 
@@ -220,10 +219,6 @@ class _History:
     def look_beside(self) -> None:
         """Read the orders of operators."""
         record, operators = self.record, self.desk.gate.operators
-        if self.desk.answers is None:
-            none = "There is no place for answers to look into. Those that a worker used are here."
-            record.unread["answers"] = none
-            return
         with record.looking("answers"):
             run = record.store, record.thread
             given = self.desk.answers.orders(*run, operators, tenant=record.tenant)
@@ -331,9 +326,8 @@ class _History:
         before = [each.question for each in reversed(found.values())]
         with self.record.looking("answers"):
             for question in [*dict.fromkeys((*asked, *before))][:_QUESTIONS]:
-                if self.desk.answers is not None:
-                    put = self.desk.answers.about(question, self.desk.gate.approvers)
-                    found |= {each.text: each for each in put}  # with its reason
+                put = self.desk.answers.about(question, self.desk.gate.approvers)
+                found |= {each.text: each for each in put}  # with its reason
         for each in found.values():
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
             yield Said(*said, self._then(each), each.text, each.question)

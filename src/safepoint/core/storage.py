@@ -43,7 +43,7 @@ class Lease:
         storage.append("order-7", 2, b"...", fence=first.token)
     except NotOwner as refusal:
         print(refusal.do)
-        #> Nothing was saved. Stop this run: another one took it over.
+        #> Nothing was saved. Own the thread first; if another worker took it over, stop this run.
     ```
 
     Args:

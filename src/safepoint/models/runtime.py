@@ -10,7 +10,6 @@ import inspect
 import os
 import re
 from collections.abc import Iterator
-from importlib.metadata import PackageNotFoundError, version
 from types import FunctionType
 from typing import Any, Final
 
@@ -81,9 +80,11 @@ def check_installed() -> bool:
     Raises:
         Unsafe: as `check_runtime`.
     """
+    from importlib import metadata  # it takes long, and most commands do not ask
+
     try:
-        release = version("torch")
-    except PackageNotFoundError:
+        release = metadata.version("torch")
+    except metadata.PackageNotFoundError:
         return False
     _check_release(release)
     _check_environment()

@@ -30,8 +30,10 @@ from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
 from safepoint.shared.questions import find_asked
+from safepoint.shared.terminal import when
 
 Verb = Literal["approve", "deny"]
+Role = Literal["approver", "operator"]
 State = Literal["waiting", "held", "denied", "expired"]
 _LOOK: Final = "Nothing was signed. Look at the run again."
 _NO_ANSWERS: Final = "Name them in its settings: answers and answers-anchor."
@@ -49,7 +51,6 @@ class Wait(NamedTuple):
         yes: those who did, as far as their yes counts now.
         no: the denials, each with its reason.
         holds: the holds of its thread that nobody has released.
-        is_answerable: whether there is a place to put an answer.
     """
 
     ledger: Ledger
@@ -59,12 +60,16 @@ class Wait(NamedTuple):
     yes: tuple[str, ...] = ()
     no: tuple[Approval, ...] = ()
     holds: tuple[Order, ...] = ()
-    is_answerable: bool = True
 
     @property
     def digest(self) -> str:
         """The digest of all that would be signed."""
         return digest_of(self.question.text.encode())
+
+    @property
+    def name(self) -> str:
+        """The thread as people write it."""
+        return with_tenant(self.ledger.tenant_name, self.question.thread)
 
     @property
     def is_over(self) -> bool:
@@ -84,27 +89,23 @@ class Wait(NamedTuple):
     @property
     def said(self) -> Iterator[str]:
         """What people said so far, in lines."""
-        if self.is_answerable:
-            by = f", of {', '.join(self.yes)}" if self.yes else ""
-            yield f"{len(self.yes)} of {self.needed} yes by your settings{by}"
-        else:
-            yield f"{self.needed} yes needed by your settings, and there is no place for answers"
+        by = f": {', '.join(self.yes)}" if self.yes else ""
+        yield f"{len(self.yes)} of {self.needed} approved{by}"
         for no in self.no:
             yield f"denied by {no.approver}{f': {shown(no.why)}' if no.why else ''}"
         for hold in self.holds:
             yield f"held by {hold.by}: {shown(hold.why)}"
 
-    def lines(self, *, full: bool) -> Iterator[str]:
-        """Describe it for a terminal."""
+    @property
+    def lines(self) -> Iterator[str]:
+        """All of it, for a terminal."""
         asked = self.question
-        until = datetime.fromisoformat(asked.until) if asked.until else None
-        end = f"until {until:%Y-%m-%d %H:%M} UTC" if until else "for as long as nobody answers"
-        yield f"{with_tenant(self.ledger.tenant_name, asked.thread)} wants {shown(asked.action)}"
-        yield f"    since {self.since:%Y-%m-%d %H:%M} UTC, {end}{', which is over' * self.is_over}"
-        yield from (f"    {each}" for each in self.said)
-        if full:
-            yield from (f"    {each}" for each in asked.described)
-            yield f"    digest: {self.digest}"
+        until = asked.until and when(datetime.fromisoformat(asked.until))
+        end = f"until {until}" if until else "for as long as nobody answers"
+        yield f"{self.name} wants {shown(asked.action)}"
+        yield f"    since {when(self.since)}, {end}{', which is over' * self.is_over}"
+        yield from (f"    {each}" for each in (*self.said, *asked.described))
+        yield f"    digest: {self.digest}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,12 +114,12 @@ class Desk:
 
     Attributes:
         ledger: the store, in the scope of a tenant or of none.
-        answers: where people put what they sign, or None.
+        answers: where people put what they sign.
         gate: who may approve and hold.
     """
 
     ledger: Ledger
-    answers: Answers | None
+    answers: Answers
     gate: Gate
 
     @classmethod
@@ -131,9 +132,12 @@ class Desk:
             write: whether something is to be put with the answers.
 
         Raises:
+            ConfigurationError: the store has no place for answers.
             CheckpointError: what a part refuses.
         """
         ledger, answers = store.opened(stack), store.answers_of(stack, write=write)
+        if answers is None:
+            raise ConfigurationError(f"{ledger.store} has no place for answers.", _NO_ANSWERS)
         gate = store.gate_of(answers) or Gate()
         gate.check_apart(ledger.keys)
         return cls(ledger, answers, gate)
@@ -192,8 +196,6 @@ class Desk:
 
     def _wait(self, question: Question, since: datetime, holds: tuple[Order, ...]) -> Wait:
         needed = self.gate.policy.needs(Reason.ASKED) or 1
-        if self.answers is None:
-            return Wait(self.ledger, question, since, needed, is_answerable=False)
         found = self.answers.about(question, self.gate.approvers)
         yes = tuple(sorted({each.approver for each in found if self._counts(each)}))
         no = tuple(each for each in found if each.verdict == "denied")
@@ -207,8 +209,6 @@ class Desk:
 
     def holds(self, thread: str) -> list[Order]:
         """Return the holds of a thread that nobody has released."""
-        if self.answers is None:
-            return []
         store, tenant, people = self.ledger.store, self.ledger.tenant_name, self.gate.operators
         return in_force(self.answers.orders(store, thread, people, tenant=tenant), people)
 
@@ -230,6 +230,22 @@ class Desk:
             )
         self._check_listed(name, self.gate.approvers, "approver")
 
+    def owner(self, key: str, what: Role, name: str | None = None) -> str:
+        """Return whose key it is. If a name is given, it has to be theirs.
+
+        Raises:
+            ApprovalRefused: it is nobody's, somebody else's, or revoked.
+        """
+        people = self.gate.approvers if what == "approver" else self.gate.operators
+        owner = people.keys.get(key, ("",))[0]
+        if key in people.revoked or owner not in people.names or name not in (None, owner):
+            raise ApprovalRefused(
+                f"Key {key} is not one that an {what} of {self.ledger.store} is known by.",
+                "Nothing was signed. Name the secret half of a public key that is listed. Those"
+                f" who are: {', '.join(people.names) or 'nobody'}.",
+            )
+        return owner
+
     def _check_listed(self, name: str, people: Approvers, what: str) -> None:
         if name not in people.names:
             raise ApprovalRefused(
@@ -250,9 +266,9 @@ class Desk:
         fitting = [each for each in waits if digest in (None, each.digest)]
         if len(fitting) == 1:
             return fitting[0]
-        look = f"safepoint waiting {self.ledger.store} --full"
         if not waits:
             raise ResumeRefused(f"{thread} waits for nobody.", "Nothing was signed.")
+        look = f"safepoint waiting {self.ledger.store} {waits[0].name}"
         if not fitting:
             raise ApprovalRefused(
                 f"{thread} asks something else than {quoted(digest)}.",
@@ -279,13 +295,11 @@ class Desk:
                 "ended",
             )
         noes = [each.approver for each in wait.no]
-        if verb == "approve" and noes:
-            raise ApprovalRefused(
-                f"{name if name in noes else noes[0]} has denied it already.", _LOOK, "used"
-            )
+        same = name in noes and self._is_settled(wait.question, name)
+        if same or (noes and verb == "approve"):
+            who = name if name in noes else noes[0]
+            raise ApprovalRefused(f"{who} has denied it already.", _LOOK, "used")
         if verb == "deny":
-            if name in noes and self._is_settled(wait.question, name):
-                raise ApprovalRefused(f"{name} has denied it already.", _LOOK, "used")
             return
         if self.ledger.anchored(wait.question.thread) is None:
             raise RolledBack(
@@ -302,7 +316,7 @@ class Desk:
     def _is_settled(self, question: Question, name: str) -> bool:
         """Tell whether what somebody said is anchored. If not, they sign once more to mend that."""
         keys = [key for owner, key in self.gate.approvers.keys.values() if owner == name]
-        return all(self.answers.is_settled(question, key) for key in keys) if self.answers else True
+        return all(self.answers.is_settled(question, key) for key in keys)
 
     def recheck(self, shown: Question, verb: Verb, name: str) -> Wait:
         """Return what is asked with the question that was shown, if somebody may still answer it.
@@ -325,8 +339,7 @@ class Desk:
     def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Approval:
         """Sign the very question that was shown, and put that with the answers.
 
-        The thread and its live anchor are verified once more before that. If the store has no
-        place for answers, the signed text is carried to a worker by hand.
+        The thread and its live anchor are verified once more before that.
 
         Args:
             shown: what the person looked at.
@@ -335,37 +348,21 @@ class Desk:
             why: a reason, for people.
 
         Raises:
-            CheckpointError: as `recheck` and `check_key`; or the answer could not be put. The
+            CheckpointError: as `recheck` and `owner`; or the answer could not be put. The
                 message says whether it was signed.
         """
         self.recheck(shown, verb, person.name)
-        self.check_key(person.name, person.key.id, "approver")
+        self.owner(person.key.id, "approver", person.name)
         sign = person.approve if verb == "approve" else person.deny
         signed = self.gate.approvers.open(sign(shown))
-        if self.answers is not None:
-            self.answers.put(person, signed.text, why=why)
+        self.answers.put(person, signed.text, why=why)
         return signed
-
-    def check_key(self, name: str, key: str, what: Literal["approver", "operator"]) -> None:
-        """Refuse a person who is not listed, or a key that is not the one they are known by.
-
-        Raises:
-            ApprovalRefused: it is another one, or revoked; or they are not listed.
-        """
-        people = self.gate.approvers if what == "approver" else self.gate.operators
-        self._check_listed(name, people, what)
-        if people.keys.get(key, ("",))[0] != name or key in people.revoked:
-            raise ApprovalRefused(
-                f"Key {key} is not the one that {name} is known by as {what} of"
-                f" {self.ledger.store}.",
-                "Nothing was signed. Name the secret half of the public key that is listed.",
-            )
 
     def hold(self, thread: str, operator: Approver, *, why: str) -> Order:
         """Hold a thread: no worker goes on with it."""
-        answers, ledger = self.check_operator(operator.name), self.ledger
-        self.check_key(operator.name, operator.key.id, "operator")
-        return answers.hold(operator, ledger.store, thread, tenant=ledger.tenant_name, why=why)
+        self.owner(operator.key.id, "operator", operator.name)
+        store, tenant = self.ledger.store, self.ledger.tenant_name
+        return self.answers.hold(operator, store, thread, tenant=tenant, why=why)
 
     def release(self, thread: str, operator: Approver, digest: str | None = None) -> Order:
         """End a hold: the only one, or that of a digest.
@@ -373,8 +370,8 @@ class Desk:
         Raises:
             ResumeRefused: there is no such hold, or there are several.
         """
-        answers, holds = self.check_operator(operator.name), self.holds(thread)
-        self.check_key(operator.name, operator.key.id, "operator")
+        holds = self.holds(thread)
+        self.owner(operator.key.id, "operator", operator.name)
         fitting = [each for each in holds if digest in (None, each.hold)]
         if len(fitting) != 1:
             raise ResumeRefused(
@@ -382,19 +379,11 @@ class Desk:
                 "Nothing was released. Name one by its --digest, as hold printed it.",
             )
         store, tenant = self.ledger.store, self.ledger.tenant_name
-        return answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
+        return self.answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
 
-    def check_operator(self, name: str) -> Answers:
-        """Return where orders are put, for somebody who may.
-
-        Raises:
-            ConfigurationError: there is no such place.
-            ApprovalRefused: they are no operator.
-        """
-        if self.answers is None:
-            raise ConfigurationError(f"{self.ledger.store} has no place for orders.", _NO_ANSWERS)
+    def check_operator(self, name: str) -> None:
+        """Refuse somebody who is no operator."""
         self._check_listed(name, self.gate.operators, "operator")
-        return self.answers
 
 
 def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | CheckpointError]]:
@@ -409,9 +398,10 @@ def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | Checkpoi
         return scope.verify() if scope else None
 
     def answers() -> int | None:
+        if store.answers is None:
+            return None
         desk = Desk.open(store, stack)
-        listed = desk.gate.approvers, desk.gate.operators
-        return desk.answers.verify(*listed, tenant=store.tenant) if desk.answers else None
+        return desk.answers.verify(desk.gate.approvers, desk.gate.operators, tenant=store.tenant)
 
     for name, look in (("Journal", journal), ("Answers", answers)):
         try:

@@ -9,16 +9,17 @@ import argparse
 import difflib
 import errno
 import io
+import json
 import math
 import os
 import pkgutil
-import re
 import select
 import signal
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
@@ -39,6 +40,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import (
+    ROUNDS,
     Hidden,
     Key,
     Keyring,
@@ -47,10 +49,9 @@ from safepoint.core.keys import (
     VerifyingKey,
     read_key_file,
 )
+from safepoint.core.names import stamp
 from safepoint.stores.sqlite import SQLiteAnchor
 
-_SEVERITY: Final = re.compile(r"^(\S+ )(error|warning|note)(?=: )", re.MULTILINE)
-_COLOURS: Final = {"error": 31, "warning": 33, "note": 36}
 # It was looked at, and the answer is no. Any other error means that nothing was looked at.
 _REFUSED: Final = (
     *(LimitExceeded, SealBroken, RolledBack, ModelRefused),
@@ -88,8 +89,7 @@ def add(
         name: what people type.
         what: what it does, in a few words.
         run: the function that does it, None if the command has commands of its own.
-        given: the names of its arguments; one that may be left out ends with `?`. A store brings
-            the option for the settings.
+        given: the names of its arguments; one that may be left out ends with `?`.
         named: more for argparse, such as a description that says more.
     """
     about = f"{what[:1].upper()}{what[1:]}."
@@ -104,8 +104,6 @@ def add(
         more |= {"type": int} if shown == "SEQUENCE" else {}
         more |= {"action": _Thread} if shown == "THREAD" else {}
         parser.add_argument(shown.lower(), metavar=shown, help=_GIVEN[shown], **more)
-        if shown == "NAME":
-            add_config(parser)
     return parser
 
 
@@ -114,9 +112,15 @@ def flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
     parser.add_argument(name, action="store_true", help=meaning)
 
 
-def add_config(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the settings."""
-    parser.add_argument("--config", metavar="FILE", help="the settings, in place of your own")
+def add_format(parser: argparse.ArgumentParser) -> None:
+    """Add the option for output that a program reads."""
+    what = "how to say it (text)"
+    parser.add_argument("--format", choices=("text", "json"), default="text", help=what)
+
+
+def print_json(found: Any) -> None:
+    """Print one line of JSON. A moment is written as a record writes it, in UTC."""
+    print(json.dumps(found, default=stamp))
 
 
 def status_of(error: CheckpointError) -> int:
@@ -142,8 +146,6 @@ def unknown(what: str, name: str, known: Iterable[str], do: str) -> NotFound:
 class Screen(io.TextIOBase):
     """A stream for what people read: no control characters, and no errors halfway.
 
-    On a terminal the severity of a finding has a colour, unless the variable NO_COLOR is set.
-
     Attributes:
         failed: why nothing more can be written. The work goes on, since its status counts.
     """
@@ -151,8 +153,6 @@ class Screen(io.TextIOBase):
     def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
         self._charset = getattr(stream, "encoding", None) or "ascii"
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        self._coloured = stream is not None and not plain and stream.isatty()
         self.failed: OSError | None = None
 
     def write(self, text: str) -> int:
@@ -160,8 +160,6 @@ class Screen(io.TextIOBase):
         shown = "".join(
             each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
         ).replace("##[", r"##\u005b")  # a runner obeys it anywhere in a line; JSON stays JSON
-        if self._coloured:
-            shown = _SEVERITY.sub(_painted, shown)
         if self._stream is None:
             self.failed = OSError(errno.EBADF, os.strerror(errno.EBADF))
         elif self.failed is None:
@@ -187,10 +185,6 @@ class Screen(io.TextIOBase):
         self.failed = error
         # What is left in the buffer must not fail at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _painted(found: re.Match[str]) -> str:
-    return f"{found[1]}\x1b[{_COLOURS[found[2]]}m{found[2]}\x1b[0m"
 
 
 class _Line:
@@ -321,6 +315,21 @@ def rows(line: str, screen: int) -> Iterator[str]:
     yield from (f"{_MORE}{rest[at : at + step]}" for at in range(0, len(rest), step))
 
 
+def table(lines: Sequence[Sequence[str]]) -> list[str]:
+    """Return lines whose cells stand below one another."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    ]
+
+
+def when(moment: datetime) -> str:
+    """Return a moment in the zone of whoever reads it, with UTC beside it."""
+    here, utc = moment.astimezone(), f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
+    return utc if not here.utcoffset() else f"{here:%Y-%m-%d %H:%M} {here.tzname()} ({utc[-9:]})"
+
+
 def typed(prompt: str) -> str:
     """Return a line that was typed after it was asked for; a closed terminal counts as "no"."""
     with suppress(ImportError):
@@ -345,7 +354,7 @@ def own_id(path: str) -> str | None:
     except Unsafe as error:
         if os.path.lexists(path):
             raise
-        do = f"Check the path, or make one: safepoint new-key {shell(path)} --passphrase"
+        do = f"Check the path, or make one: ssh-keygen -t ed25519 -a {ROUNDS} -f {shell(path)}"
         raise Unsafe(error.what, do) from None
     return file.public.id if file.kind == "key with a passphrase" else None
 
@@ -442,15 +451,8 @@ def no_echo(fd: int) -> Iterator[Sequence[float]]:
             termios.tcsetattr(fd, termios.TCSAFLUSH, silent)  # with what was typed before
             woken.append(time.monotonic())
 
-    would_kill = [
-        each
-        for each in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-        if signal.getsignal(each) is signal.SIG_DFL
-    ]
     continued = signal.getsignal(signal.SIGCONT)
     with suppress(ValueError):  # of a thread, where signals do not arrive
-        for each in would_kill:
-            signal.signal(each, ended_by)
         signal.signal(signal.SIGCONT, silence)
     try:
         termios.tcsetattr(fd, termios.TCSAFLUSH, silent)
@@ -460,9 +462,6 @@ def no_echo(fd: int) -> Iterator[Sequence[float]]:
             signal.signal(signal.SIGCONT, continued)
         with suppress(termios.error):  # of a terminal that is gone
             termios.tcsetattr(fd, termios.TCSANOW, before)
-        with suppress(ValueError):
-            for each in would_kill:
-                signal.signal(each, signal.SIG_DFL)
 
 
 def ended_by(number: int, _: object) -> NoReturn:
