@@ -95,6 +95,7 @@ class RefusedEntry(NamedTuple):
     do: str
 
 
+_NONE: Final[list[int]] = []
 Functions = Mapping[Ref, Any]
 """What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
 
@@ -109,18 +110,28 @@ class Drawn:
         pairs: keys and values in turn.
         items: what is appended to what a call returns.
         state: what BUILD gives to what the call returns.
-        sizes: how long each list among the arguments was when it was handed over.
+        sizes: how long each list and dict among the arguments was when it was handed over.
     """
 
     __slots__ = ("form", "items", "pairs", "parts", "sizes", "state", "target")
 
-    def __init__(self, form: str, target: Name | None = None, parts: Iterable[Any] = ()) -> None:
+    def __init__(self, form: str, target: Name | None = None, parts: Any = ()) -> None:
         self.form, self.target = form, target
-        self.parts: Any = [*parts]
+        self.parts = parts  # no copy: there may be a million of these
         self.pairs: Any = ()
         self.items: Any = ()
         self.state: Any = None
-        self.sizes = [len(part) for part in self.parts if type(part) is list]
+        self.sizes = self.measured()
+
+    def measured(self) -> list[int]:
+        """Return how long each list and each dict among the arguments is by now."""
+        if self.form != "call":
+            return _NONE
+        return [
+            len(part.pairs if type(part) is Drawn else part)
+            for part in self.parts
+            if type(part) is list or type(part) is Drawn
+        ]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._only("dict", "call")
@@ -130,6 +141,7 @@ class Drawn:
     def add(self, item: Any) -> None:
         """Put an item into a set."""
         self._only("set")
+        self.parts = self.parts or []
         self.parts.append(item)
 
     def extend(self, items: Any) -> None:
@@ -481,7 +493,7 @@ class Builder:
     def _call(self, drawn: Drawn, depth: int) -> Any:
         target: Any = drawn.target
         entry = target.entry
-        if drawn.sizes != [len(part) for part in drawn.parts if type(part) is list]:
+        if drawn.sizes != drawn.measured():
             raise _odd(f"changes what it gave {target}")
         if type(entry) is Collect:
             value = self._collected(target, drawn.parts, depth)
@@ -541,6 +553,8 @@ class Builder:
         return found if form == "set" else frozenset(found)
 
     def _fill(self, value: dict[Any, Any], pairs: list[Any], depth: int) -> dict[Any, Any]:
+        if not pairs:
+            return value
         if len(pairs) % 2:
             raise _odd("has a key without a value")
         keys = self.keys(pairs[::2], depth)

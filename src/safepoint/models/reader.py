@@ -56,7 +56,7 @@ SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | FORMATS["elements"]
 """Bytes per element, by PyTorch's name of the type."""
 
 _STORAGES: Final[Mapping[str, str | None]] = FORMATS["storages"]
-_OTHER_VALUES: Final = 2_000_000
+_VALUES: Final = 2_000_000
 _DEPTH: Final = 100
 _LONGEST: Final = 4096
 _DIMENSIONS: Final = 64
@@ -328,9 +328,9 @@ def _old(file: IO[bytes], limits: ModelLimits) -> _Contents:
 def _within(limits: ModelLimits) -> PickleLimits:
     return PickleLimits(
         data_bytes=limits.pickle_bytes + 1,
-        opcodes=5 * _OTHER_VALUES,
-        memo=2 * _OTHER_VALUES,
-        nodes=2 * _OTHER_VALUES,
+        opcodes=5 * _VALUES,
+        memo=2 * _VALUES,
+        nodes=_VALUES,
         text_bytes=limits.pickle_bytes,
         depth=_DEPTH,
     )
