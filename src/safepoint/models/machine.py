@@ -127,11 +127,8 @@ class Drawn:
         """Return how long each list and each dict among the arguments is by now."""
         if self.form != "call":
             return _NONE
-        return [
-            len(part.pairs if type(part) is Drawn else part)
-            for part in self.parts
-            if type(part) is list or type(part) is Drawn
-        ]
+        lists = (part.pairs if type(part) is Drawn else part for part in self.parts)
+        return [len(part) for part in lists if type(part) is list]
 
     def __setitem__(self, key: Any, value: Any) -> None:
         self._only("dict", "call")
