@@ -267,7 +267,10 @@ class Asking(NamedTuple):
             )
         if _is_denied(answer):
             asked = self.question.action or "to go on"
-            raise ResumeRefused(f"{answer[0].approver} denied it: {asked} at {self._where}.", final)
+            by, stored = answer[0].approver, self._read_stored()
+            denied = ResumeRefused(f"{by} denied it: {asked} at {self._where}.", final)
+            denied.by, denied.reason = by, next((no.why for no in stored if no == answer[0]), "")
+            raise denied
         return Approved.of(answer, digest_of(self.question.subject.encode()))
 
     def spend(self, signed: object, now: datetime | None = None) -> Answer:
