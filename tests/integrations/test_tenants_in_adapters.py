@@ -242,6 +242,7 @@ def saver_calls(saver: SealedSaver) -> dict[str, Callable[[], Any]]:
         "delete_for_runs": (["1"],),
         "prune": (["order-7"],),
         "copy_thread": ("order-7", "order-8"),
+        "waiting": ("order-7",),
         "unsigned": (config, put[1], {}, None, []),
     }
     calls: dict[str, Callable[[], Any]] = {

@@ -291,6 +291,15 @@ class Asking(NamedTuple):
                 error.question = self.question
                 raise
 
+    def has_answer(self) -> bool:
+        """Tell whether `use("")` would go on. It writes nothing."""
+        now = datetime.now(UTC)
+        with suppress(ApprovalNeeded, ApprovalRefused):
+            if self._find_end(now)[1] is None:
+                self._decide("", now)
+            return True
+        return False
+
     def find_answer(self) -> Answer | None:
         """Return the answer that was spent, or None if the question is open."""
         spent = self._find_end(datetime.now(UTC))[1]
