@@ -58,7 +58,9 @@ try:
     from langchain_core import messages
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.documents import Document
+    from langchain_core.messages.base import TextAccessor
     from langchain_core.runnables import RunnableConfig
+    from langchain_core.runnables.utils import AddableDict
     from langchain_core.tracers.context import register_configure_hook
     from langgraph.checkpoint.base import (
         WRITES_IDX_MAP,
@@ -67,8 +69,10 @@ try:
         Checkpoint,
         CheckpointMetadata,
         CheckpointTuple,
+        DeltaChannelHistory,
         get_checkpoint_metadata,
     )
+    from langgraph.checkpoint.serde.types import _DeltaSnapshot
     from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
     from langgraph.runtime import ExecutionInfo, RunControl, get_runtime
@@ -132,6 +136,9 @@ class Asked(str):
 _CONVERTERS: Final = (
     Converter("langgraph.Asked", Asked, str, Asked),
     *(_by_fields(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
+    Converter("langchain.TextAccessor", TextAccessor, str, TextAccessor),  # a message's `text`
+    Converter("langchain.AddableDict", AddableDict, dict, AddableDict),
+    _by_fields("langgraph.DeltaSnapshot", _DeltaSnapshot),
     *(
         _by_fields(f"langgraph.{cls.__name__}", cls)
         for cls in (Command, Interrupt, Overwrite, Send, TimeoutPolicy)
@@ -663,12 +670,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
     ) -> RunnableConfig:
         place = _Address.of(config)
-        if metadata.get("counters_since_delta_snapshot"):
-            raise ConfigurationError(
-                "The graph has a DeltaChannel, which LangGraph has in beta, and which SealedSaver"
-                " does not keep.",
-                "Use a channel whose value is in each checkpoint.",
-            )
         key = _Label.of(place.space, checkpoint["id"])
         parent = _Label.of(place.space, place.ident) if place.ident else None
         value = _value(place, checkpoint, get_checkpoint_metadata(config, metadata))
@@ -943,6 +944,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     # --- read
 
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Return the next version of a channel. Another saver may have counted in text."""
+        if not isinstance(current, str):
+            return super().get_next_version(current, channel)
+        return f"{int(current.partition('.')[0]) + 1:032}"
+
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """Return a checkpoint with its pending writes: the newest, or the one with the given id.
 
@@ -1014,6 +1021,48 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 if key and key != newest:
                     thread.addressed.add(key)
             return self._tuple(place, own, notes)
+
+    @for_one
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
+        """Return what was written to each `DeltaChannel` since its last snapshot, oldest first.
+
+        The first call for a thread walks it to its beginning, once per process.
+
+        Raises:
+            NotFound: a checkpoint that this needs was hidden or pruned.
+            CheckpointError: the thread does not verify.
+        """
+        place = _Address.of(config)
+        history: dict[str, DeltaChannelHistory] = {name: {"writes": []} for name in channels}
+        with self._lock(place.thread):
+            thread = self._thread(place.thread)
+            for own, notes in self._since(thread, place, {*channels}):
+                shown = self._tuple(place, own, notes)
+                for name, entry in history.items():
+                    if "seed" not in entry:
+                        wrote = [row for row in shown.pending_writes or () if row[1] == name]
+                        entry["writes"] = [*wrote, *entry["writes"]]
+                        if name in shown.checkpoint["channel_values"]:
+                            entry["seed"] = shown.checkpoint["channel_values"][name]
+        return history
+
+    def _since(
+        self, thread: _Walk, place: _Address, channels: set[str]
+    ) -> Iterator[tuple[Record, builtins.list[Record]]]:
+        """Yield the checkpoints before one, newest first, until each channel has had a value."""
+        found = thread.find(_Label.of(place.space, place.ident or ""))
+        while channels and found and (parent := found[0].state["parent"]):
+            found = thread.find(_Label.of(place.space, parent))
+            if found is None:
+                raise NotFound(
+                    f"A DeltaChannel of {thread.name} is spread over checkpoints, and one of them"
+                    " was hidden or pruned.",
+                    "Nothing was made up for it. Go on from another checkpoint, or restore a copy.",
+                )
+            yield found
+            channels = channels - found[0].state["checkpoint"]["channel_values"].keys()
 
     def _admit(self, record: Record, newest: bool) -> None:
         """Refuse a checkpoint that a graph must not resume by accident: tasks run before `put`."""
@@ -1220,6 +1269,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 keep = {*known.tops.values()}
                 if not keep:
                     continue
+                for key in [*keep]:  # and those that hold the rest of its delta channels
+                    own = known.find(key)[0].state  # type: ignore[index]  # it is the newest
+                    spread = {*own["metadata"].get("counters_since_delta_snapshot", ())}
+                    place = _Address(thread, own["ns"], own["id"])
+                    older = self._since(known, place, spread)
+                    keep |= {_Label.read(record.label) for record, _ in older}
                 oldest = min(known.checkpoints[key].sequence for key in keep)
                 between = {key for key, at in known.checkpoints.items() if at.sequence > oldest}
                 self._hide(thread, [*between - keep])
@@ -1248,6 +1303,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     aput = in_thread(put)
     aput_writes = in_thread(put_writes)
+    aget_delta_channel_history = in_thread(get_delta_channel_history)
     adelete_thread = in_thread(delete_thread)
     adelete_for_runs = in_thread(delete_for_runs)
     acopy_thread = in_thread(copy_thread)

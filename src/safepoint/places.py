@@ -14,7 +14,6 @@ storage does not restore the anchor, and its backup does not contain the keys.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import stat
@@ -44,7 +43,6 @@ from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal
 
 _T = TypeVar("_T")
-_LOG = logging.getLogger("safepoint")
 REVOKED: Final = "revoked"
 """The subfolder of revoked keys, in a folder of people's public keys."""
 PLACES: Final = (
@@ -419,7 +417,9 @@ def open_ledger(
     """
     found = _places(store, places)
     if _begin(found, "storage", store):
-        _LOG.warning(
+        import logging  # which most runs do not need, and which takes a while to import
+
+        logging.getLogger("safepoint").warning(
             "A new store %s was begun: storage %s, anchor %s, key %s. If you expected one that is"
             " there already, look at HOME, XDG_STATE_HOME and STATE_DIRECTORY before you save.",
             store,

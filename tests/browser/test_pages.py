@@ -16,15 +16,14 @@ from tests.browser.keyboard import walk
 from tests.browser.site import KINDS, PAGES, SCHEMES, WIDTHS, Scheme, Site, visitor
 from tests.browser.visit import Visit, copied
 from tests.harness.optional import need
-from tests.publish.test_html import KILOBYTES
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 DEEP: Final = pytest.mark.deep
-WALKED: Final = ("guide/", "checklists/")
-"""Those that a keyboard goes through: the others have more links, and nothing else to reach."""
+WALKED: Final = ("checklists/",)
+"""What a keyboard goes through: the others have more links, and nothing else to reach."""
 JUDGED: Final = ("", "guide/", "ladder/", "checklists/", "reference/journal/")
 """Those that axe looks at, and who has no scripts: between them they have all colours and parts.
 `make deep` takes all."""
@@ -96,7 +95,6 @@ def test_a_page_is_quiet_and_fits(site: Site, visit: Visit, name: str) -> None:
     assert [block for block in seen["blocks"] if odd(block)] == []
     assert (visit.status, visit.complaints, visit.violations) == (200, [], [])
     assert visit.elsewhere(site) == []
-    assert visit.weight(site) < KILOBYTES * 1000
 
 
 @pytest.mark.parametrize(

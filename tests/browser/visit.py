@@ -1,10 +1,7 @@
-"""A visit to one page: what it asked for, what it complained about, what it weighs."""
+"""A visit to one page: what it asked for and complained about."""
 
 from __future__ import annotations
 
-import gzip
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from tests.browser.site import PATIENCE, Site
@@ -71,13 +68,3 @@ class Visit:
         """What it asked of anyone but this site."""
         here = (site.address, "data:", "blob:")
         return [url for url in self.asked if not url.startswith(here)]
-
-    def weight(self, site: Site) -> int:
-        """How many bytes it asked for, as a server sends them."""
-        return sum(sent(file) for file in {site.file(url) for url in self.asked} if file)
-
-
-@cache
-def sent(file: Path) -> int:
-    """How many bytes a server sends of a file, with gzip."""
-    return len(gzip.compress(file.read_bytes(), 9, mtime=0))

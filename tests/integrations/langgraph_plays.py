@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, TypedDict
 
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, RemoveMessage, ToolMessage
 from langchain_core.runnables import RunnableConfig
+from langgraph.channels.delta import DeltaChannel
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
@@ -29,6 +30,16 @@ class State(TypedDict, total=False):
     answer: str
 
 
+class Spread(TypedDict, total=False):
+    """The same, with a channel that saves what is added to it, and every third time the whole."""
+
+    steps: Annotated[
+        list[Any], DeltaChannel(lambda had, wrote: sum(wrote, had), snapshot_frequency=3)
+    ]
+    amount: int
+    answer: str
+
+
 class Chat(TypedDict):
     messages: Annotated[list[AnyMessage], add_messages]
 
@@ -40,8 +51,8 @@ def _step(name: str) -> Callable[[Any], Any]:
     return node
 
 
-def _line(*nodes: str | tuple[str, Any]) -> Any:
-    builder: Any = StateGraph(State)
+def _line(*nodes: str | tuple[str, Any], state: Any = State) -> Any:
+    builder: Any = StateGraph(state)
     before = START
     for each in nodes:
         name, act = each if isinstance(each, tuple) else (each, _step(each))
@@ -254,6 +265,21 @@ def functional(again: Again) -> Any:
         return flow
 
     return made().invoke(3, RUN), made().invoke(4, RUN)
+
+
+def spread(again: Again) -> Any:
+    """A thread goes from one kind of channel to the other and back, and is forked on the way."""
+    seen = list[Any]()
+    for durability in ("async", "sync", "exit"):
+        for state in (Spread, State, Spread):
+            graph = _line("a", "b", ("ask", _ask), "c", state=state).compile(again())
+            graph.invoke({"steps": [durability]}, RUN, durability=durability)
+            seen.append(graph.invoke(Command(resume="yes"), RUN, durability=durability))
+    graph = _line("a", "b", ("ask", _ask), "c", state=Spread).compile(again())
+    seen.append(_past(graph))
+    old = [*graph.get_state_history(RUN)][3]
+    graph.update_state(old.config, {"steps": ["forked"]}, as_node="ask")
+    return seen, graph.invoke(None, RUN), _past(graph)
 
 
 PLAYS: Final = (

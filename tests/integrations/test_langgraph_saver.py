@@ -28,6 +28,7 @@ from safepoint import (
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
+    NotFound,
     NotOwner,
     RolledBack,
     SQLiteCheckpointStorage,
@@ -56,14 +57,15 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.runnables.utils import AddableDict
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 from pydantic import BaseModel
 
-from safepoint.langgraph import SealedSaver, _name
-from tests.integrations.langgraph_plays import PLAYS, _ask, _line, _step
+from safepoint.langgraph import SealedSaver, _Label, _name
+from tests.integrations.langgraph_plays import PLAYS, Spread, _ask, _line, _step, spread
 
 LOCAL: dict[str, Callable[[Path], Any]] = {
     "memory": lambda _: InMemoryCheckpointStorage(),
@@ -129,12 +131,41 @@ def test_langgraphs_own_conformance_suite_passes_with_its_extended_part(
     }
 
 
-@pytest.mark.parametrize("play", PLAYS, ids=lambda play: play.__name__)
+@pytest.mark.parametrize("play", [*PLAYS, spread], ids=lambda play: play.__name__)
 def test_a_graph_does_what_it_does_on_in_memory_saver(play: Any) -> None:
     """On a new saver wherever the play asks for one, as after a restart."""
     theirs = InMemorySaver()
     house = House()
     assert play(lambda: SealedSaver(house.ledger(), time_travel=True)) == play(lambda: theirs)
+
+
+@pytest.mark.filterwarnings("ignore:.*DeltaChannel.*")
+def test_what_a_delta_channel_is_spread_over_is_pruned_together_or_missed() -> None:
+    """LangGraph would make up a shorter value, without an error."""
+    saver, steps = _saver(time_travel=True), list[str]()
+    graph = _line("a", "b", "c", state=Spread).compile(saver)
+    for number in ("1", "2"):
+        steps = graph.invoke({"steps": [number]}, _run("t"))["steps"]
+    before = len([*saver.list(_run("t"))])
+    saver.prune(["t"])
+    assert graph.get_state(_run("t")).values["steps"] == steps == [*"1abc2abc"]
+    assert 1 < len([*saver.list(_run("t"))]) < before
+    _, *others = [each.config for each in saver.list(_run("t"))]
+    saver._hide("t", [_Label.of("", each["configurable"]["checkpoint_id"]) for each in others])
+    with pytest.raises(NotFound, match="was hidden or pruned"):
+        graph.get_state(_run("t"))
+
+
+def test_versions_of_channels_may_be_texts() -> None:
+    """As the savers of LangGraph count them."""
+    saver, (seven, eight) = _saver(), (f"{number:032}" for number in (7, 8))
+    checkpoint: Any = {**empty_checkpoint(), "channel_values": {"amount": 5}}
+    checkpoint["channel_versions"] = {"amount": f"{seven}.0.123"}
+    saver.put(_run("t"), checkpoint, {"source": "loop", "step": 0}, {})
+    assert _line("a").compile(saver).invoke({"amount": 6}, _run("t"))["amount"] == 7
+    found = saver.get_tuple(_run("t"))
+    assert found is not None
+    assert min(map(str, found.checkpoint["channel_versions"].values())) > eight
 
 
 # --- deleted ids
@@ -333,6 +364,7 @@ KEPT: dict[str, Any] = {
         ChatMessage(content="c", role="r"),
         RemoveMessage(id="1"),
     ],
+    "a message's text": [HumanMessage("said").text, AddableDict(said=HumanMessage("said").text)],
     "a document": Document("text", metadata={"n": (1,)}, id="d"),
     "langgraph": [
         Send("node", {"n": (1,)}),

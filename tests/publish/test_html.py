@@ -5,6 +5,7 @@ What only a browser can tell is in `tests/browser`, on a page of each kind.
 
 from __future__ import annotations
 
+import gzip
 import re
 from collections.abc import Iterator
 from functools import cache
@@ -17,11 +18,16 @@ from urllib.parse import unquote, urldefrag, urljoin
 import pytest
 
 from tests.browser.site import NOT_FOUND, PAGES, Site
-from tests.browser.visit import sent
 from tests.harness.census import VOID
 from tests.harness.shared import ADDRESS, built
 
 KILOBYTES: Final = 100
+
+
+@cache
+def sent(file: Path) -> int:
+    """How many bytes a server sends of a file, with gzip."""
+    return len(gzip.compress(file.read_bytes(), 9, mtime=0))
 
 
 class Page(HTMLParser):

@@ -13,9 +13,9 @@ from safepoint.resume.approval import Question
 # Why a run is not resumed, or an answer does not count, as the message says it.
 MALFORMED = r"not an? (approval|question)|is no (approval|question)|neither a text|does not write"
 UNTRUSTED = r"no approver's|was revoked|was changed after|says that it is by|did not sign"
-EXPIRED = r"expired at|came too late|was issued at|is valid for|goes on too late|worker's clock"
-MISMATCH = r"^The \w+ by \w+ has |needs no approval, and|asks something else|has this question of"
-USED = r"answered already|is spent|went on from|is no record of|and it is at #|moved on|it already"
+EXPIRED = r"expired at|came too late|was issued at|is valid for|goes on too late"
+MISMATCH = r"^The \w+ by \w+ has |needs no approval, and|has this question of"
+USED = r"answered already|went on from|was pruned, or is of another"
 
 DANA_KEY = SigningKey(bytes(range(32)))
 ERIN_KEY = SigningKey(bytes(range(1, 33)))

@@ -109,7 +109,7 @@ def test_a_spend_that_nobody_anchored_is_anchored_by_whoever_finds_it() -> None:
 def test_what_was_asked_in_another_history_is_not_answered_in_this_one() -> None:
     case, other = Case(), Head(2, "sha256:" + "c" * 64)
     case.question = replace(case.question, checkpoint=other, head=other)
-    with pytest.raises(ApprovalRefused, match="is no record of the thread"):
+    with pytest.raises(ApprovalRefused, match="was pruned, or is of another history"):
         case.spend(DANA.approve(case.question))
     assert case.storage.head(THREAD) == 2
 

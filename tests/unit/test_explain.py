@@ -211,9 +211,6 @@ def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
             "  - rules/#sp12\n"
             "  - security/seal/\n"
         )
-    assert RULES["SP09"].page is None
-    main(["explain", "SP09"])
-    assert capsys.readouterr().out.endswith("On the site:\n  - rules/#sp09\n")
 
 
 def test_each_finding_of_the_audit_is_explained_by_its_id(

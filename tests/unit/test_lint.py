@@ -246,3 +246,50 @@ def test_each_finding_is_under_its_rule_and_says_where(tmp_path: Path) -> None:
         "SP03 warning 4",
         "SP26 warning 1",
     ]
+
+
+SAVERS = """
+import agent_framework as af
+import langgraph.checkpoint.memory
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver as Kept
+from langgraph.types import interrupt
+"""
+ROUTE = '@app.post("/chat/{thread_id}")\nasync def chat(thread_id: str, body: Body):\n'
+CODE = {
+    "SL12": [
+        "with SqliteSaver.from_conn_string('x') as saver:\n    pass",
+        "saver = Kept(connection)",
+        "saver = langgraph.checkpoint.memory.InMemorySaver()",
+        "storage = af.FileCheckpointStorage('x')",
+    ],
+    "SL13": ["serde = JsonPlusSerializer(pickle_fallback=True)"],
+    "SL14": [
+        "def node(s):\n    if interrupt('pay?'):\n        pay()",
+        "def node(s):\n    said = interrupt('pay?')\n    return pay() if said == 'yes' else None",
+    ],
+    "SL15": [
+        f"{ROUTE}    run({{'configurable': {{'thread_id': thread_id}}}})",
+        f"{ROUTE}    run({{'configurable': {{'thread_id': (await body.json())['id']}}}})",
+    ],
+    "": [
+        "from app import SqliteSaver as Own\nsaver = Own(), SealedSaver(ledger), SqliteSaver",
+        "serde = JsonPlusSerializer(), JsonPlusSerializer(pickle_fallback=False)",
+        "def node(s):\n    return {'said': interrupt('what?')}",
+        "def node(s):\n    said = interrupt('what?')\n    if s:\n        pay(said)",
+        "def node(s):\n    if saver.ask('pay', s):\n        pay()",
+        f"{ROUTE}    check(thread_id)\n    run({{'configurable': {{'thread_id': thread_id}}}})",
+        f"{ROUTE}    run({{'configurable': {{'thread_id': f'{{user}}-{{thread_id}}'}}}})",
+        f"s = SealedSaver(l, tenant=t.get)\n{ROUTE}    run({{'thread_id': thread_id}})",
+        "def run(thread_id):\n    graph({'configurable': {'thread_id': thread_id}})",
+    ],
+}
+
+
+@pytest.mark.parametrize(("expected", "code"), [(e, code) for e in CODE for code in CODE[e]])
+def test_what_code_keeps_unsealed_or_takes_from_anybody(out: Out, expected: str, code: str) -> None:
+    write({"p/app.py": SAVERS + code, "p/test_app.py": SAVERS + code})
+    found = [line.split()[0] for line in out("p")[1] if line.startswith("SP")]
+    rule = IDS[expected].rule if expected else ""
+    assert found == ([f"{rule}.{expected.lower()}"] if expected else [])

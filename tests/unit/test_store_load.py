@@ -92,6 +92,7 @@ def test_8_processes_lose_nothing_on_postgresql(database: Database) -> None:
     check(OnPostgres("", database.owner, dsns, database.anchor), race)
 
 
+@pytest.mark.deep
 def test_8_logins_that_own_what_they_save_lose_nothing_on_postgresql(database: Database) -> None:
     """A thread goes from one login to the other with its lease, and in no other way."""
     dsns = {number: database.worker(number + 1) for number in range(WORKERS)}

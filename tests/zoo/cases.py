@@ -438,11 +438,6 @@ def good_carried(root: Path) -> list[str]:
     return _with_answers(root, operators=None, answers=None, answers_anchor=None)
 
 
-@case("People may approve, and nobody may hold a run.", "SP21.no-operator invoices", status=0)
-def good_without_operator(root: Path) -> list[str]:
-    return _with_answers(root, operators=None)
-
-
 @case(
     "The operator's secret key lies open beside the public one.",
     "SP21.open-key people/omar/omar.key, SP31.held order-7",
@@ -489,31 +484,6 @@ def readable_database(deployed: Deployed) -> list[str]:
     arguments = deployed.arguments()
     deployed.storage.chmod(0o644)
     return arguments
-
-
-@in_database(
-    "Records of two tenants in the database were edited, and the newest of one is cut off.",
-    "SP12.seal-broken @globex/order-7, SP15.rolled-back @acme/order-7",
-)
-def tenants_in_a_database(deployed: Deployed) -> None:
-    database(deployed.closed().storage, "DELETE FROM checkpoints")
-    with SQLiteCheckpointStorage(deployed.storage) as storage, closing(_heads(deployed)) as heads:
-        ledger = Ledger(storage, store=NAME, keys=deployed.ledger.keys, anchor=heads)
-        for name in ("acme", "globex"):
-            for amount in range(3):
-                ledger.tenant(name).save(THREAD, {"amount": amount})
-    edit = "CAST(replace(CAST(record AS TEXT), 'amount', 'Amount') AS BLOB)"
-    database(
-        deployed.storage,
-        f"UPDATE checkpoints SET record = {edit} WHERE sequence = 2",  # noqa: S608
-        "DELETE FROM checkpoints WHERE sequence = 3 AND tenant = 'acme'",
-    )
-
-
-def _heads(deployed: Deployed) -> SQLiteAnchor:
-    """Return an anchor anew."""
-    shutil.rmtree(deployed.anchor.parent)
-    return SQLiteAnchor(deployed.anchor, create=True)
 
 
 @in_database("A record in the database was edited.", "SP12.seal-broken order-7")
@@ -634,16 +604,6 @@ def openclaw_home(root: Path) -> None:
     others.everything(root / "openclaw")
     for name, mode in ((".", 0o755), ("exec-approvals.json", 0o644), ("agents/main", 0o777)):
         (root / "openclaw" / name).chmod(mode)
-
-
-@case(
-    "A home of OpenClaw that is as good as it gets once it has state: closed to others, and new."
-    " What it keeps has no seal.",
-    "SP12.unsealed-state openclaw/agents/main/agent/openclaw-agent.sqlite, SP22.gateway openclaw",
-)
-def openclaw_closed(root: Path) -> None:
-    others.openclaw(root / "openclaw")
-    others.agent(root / "openclaw/agents/main/agent/openclaw-agent.sqlite", "2026.9.1", said="Hi")
 
 
 @case(
@@ -940,18 +900,6 @@ def _settings(root: Path) -> list[str]:
 
 
 @case(
-    "Everybody can read the key of a store that the settings name, and a record of it.",
-    "SP02.not-verified state, SP04.mode state/order-7/0000000002.checkpoint",
-    "SP22.key-mode keys/key",
-)
-def readable_key_of_settings(root: Path) -> list[str]:
-    arguments = _settings(root)
-    (root / "keys/key").chmod(0o644)
-    (root / "state/order-7/0000000002.checkpoint").chmod(0o644)
-    return arguments
-
-
-@case(
     "Everybody can write the anchor of such a store, and a record of it is gone.",
     "SP01.readable anchor, SP04.writable anchor, SP13.rolled-back order-7",
 )
@@ -959,17 +907,6 @@ def writable_anchor_of_settings(root: Path) -> list[str]:
     arguments = _settings(root)
     (root / "anchor").chmod(0o777)
     (root / "state/order-7/0000000002.checkpoint").unlink()
-    return arguments
-
-
-@case(
-    "Everybody can write the storage of such a store, and read its key.",
-    "SP01.readable state, SP02.not-verified state, SP04.writable state, SP22.key-mode keys/key",
-)
-def writable_store_of_settings(root: Path) -> list[str]:
-    arguments = _settings(root)
-    (root / "state").chmod(0o777)
-    (root / "keys/key").chmod(0o644)
     return arguments
 
 
@@ -1112,23 +1049,6 @@ def yaml_as_a_key(root: Path) -> None:
 def pickle_in_settings(root: Path) -> None:
     text = f'{TOUCHED}, "x": {{"__pickled__": "{based(EVIL)}", "__type__": "a:b"}}}}'
     write(root / "home/openclaw.json", text)
-
-
-@case(
-    "Settings of OpenClaw with a pickle behind them.",
-    "SP02.unsealed home, SP03.pickle home/openclaw.json, SP25.opaque home/openclaw.json",
-    *CLAW,
-)
-def pickle_behind_settings(root: Path) -> None:
-    write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + EVIL)
-
-
-@case(
-    "Settings of OpenClaw with a zip archive behind them.",
-    "SP24.unsealed home/openclaw.json, SP25.damaged home/openclaw.json",
-)
-def archive_behind_settings(root: Path) -> None:
-    write(root / "home/openclaw.json", TOUCHED.encode() + b"}\n" + zipped({"a.pkl": EVIL}))
 
 
 CACHES: Final = ("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache")

@@ -133,7 +133,7 @@ def _catalogue() -> Mapping[str, Mapping[str, Any]]:
         looks = f"What the library itself refuses here, as {explained.name}."
         found[f"any.{_name_of(explained.error)}"] = {"looks": looks, **refusal}
     for name, each in IDS.items():
-        severity = "error" if name in _UNDOES else "warning"
+        severity = "error" if name in _UNDOES else "note" if name == "SL15" else "warning"
         entry = {
             "looks": f"Code, for this: {each.title}.",
             **load,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import sys
@@ -18,6 +19,7 @@ from safepoint.audit.finding import (
     refused,
     unseen,
 )
+from safepoint.audit.savers import Found, savers_in
 from safepoint.core.errors import (
     MissingPackage,
     Unsafe,
@@ -25,6 +27,7 @@ from safepoint.core.errors import (
 )
 from safepoint.models import Format, Inspection, Verdict
 from safepoint.models.lint import IDS, check_source
+from safepoint.models.lint.loads import loads_in
 from safepoint.models.runtime import check_installed, check_runtime
 from safepoint.models.seals import seal_beside
 from safepoint.models.tensors import package
@@ -40,7 +43,7 @@ _IT: Final = re.compile(r"(It|The file)(?= )")
 _CODE: Final = frozenset({".py", ".pyw", ".ipynb"})
 _LARGEST: Final = 8 * 1024 * 1024
 LOOKED_AT: Final = 1024 * 1024
-_TEST: Final = re.compile(r"(test_.+|.+_test)\.py")
+_TEST: Final = re.compile(r"(test_.+|.+_test|conftest)\.py")
 _LOADS: Final = re.compile(rb"\b(load_checkpoint|torch\.load)\b")
 _REFUSAL: Final = re.compile(rb"\braises\(\s*(RuntimeError|[\w.]*Unsafe|[\w.]*ModelRefused)\b")
 _SKIPS: Final = re.compile(rb"\bimportorskip\(")
@@ -103,6 +106,11 @@ def is_code(path: str) -> bool:
     return False
 
 
+def _all_in(tree: ast.Module) -> Iterator[Found]:
+    yield from loads_in(tree)
+    yield from savers_in(tree)
+
+
 def loads(code: Iterable[str]) -> Iterator[Finding]:
     """Yield the loads in files of Python and in notebooks that can run what a file says."""
     for file in code:
@@ -114,7 +122,8 @@ def loads(code: Iterable[str]) -> Iterator[Finding]:
         if size > len(data):
             yield unseen("SP26", file, f"it has {size} bytes")
             continue
-        for load in check_source(data, file):
+        is_test = _TEST.fullmatch(Path(file).name)  # which keeps nothing that anybody reads later
+        for load in check_source(data, file, loads_in if is_test else _all_in):
             known, cell = IDS[load.id], f"cell {load.cell}:" if load.cell else ""
             said = {
                 "place": f"{shell(file)}:{cell}{load.line}:{load.column}",

@@ -416,9 +416,7 @@ class Approval:
         """
         if self.question != question:
             raise ApprovalRefused(
-                f"{self} has {_difference(self.question, question)}.",
-                f"It does not count here. Ask {self.approver} this question.",
-                "mismatch",
+                f"{self} has {_difference(self.question, question)}.", kind="mismatch"
             )
 
     def check_time(self, now: datetime, lifetime: timedelta) -> None:
@@ -436,8 +434,7 @@ class Approval:
         """
         if now >= self.expires:
             raise ApprovalRefused(
-                f"{self} expired at {stamp(self.expires)}, and it is {stamp(now)}.",
-                f"Ask {self.approver} again.",
+                f"{self} expired at {stamp(self.expires)}, and it is {stamp(now)}."
             )
         left = self.question.left(max(now, self.issued))
         if left is not None and left <= timedelta(0):

@@ -336,8 +336,7 @@ class Asking(NamedTuple):
         if spent is None:
             raise ApprovalRefused(
                 f"{self._where} goes on too late: before the journal had the answer, it expired,"
-                " somebody denied it, or another one was used.",
-                "Nothing was done. Ask people again, if the question is still open.",
+                " somebody denied it, or another one was used."
             )
         if journal := self.ledger.anchored_journal:
             journal.anchor_end(thread)  # or an entry about an answer could be cut off
@@ -468,9 +467,8 @@ class Asking(NamedTuple):
             elif over is None and self.is_over(link):
                 over = link
         raise ApprovalRefused(
-            f"{self._where} is no record of the thread by now.",
-            "It was pruned, or the question is of another history. Ask again.",
-            "used" if self._find_used() else "moved",
+            f"{self._where} was pruned, or is of another history.",
+            kind="used" if self._find_used() else "moved",
         )
 
     def kind_of(self, notes: Iterable[Link]) -> Literal["used", "moved"]:

@@ -452,11 +452,7 @@ class Wanted:
             answer = asking.spend(signed, now)
             run.denied = run.expired = not answer and question.until != ""
             if run.expired and signed:
-                raise ResumeRefused(
-                    f"{self.thread} waited for an approval until {question.until}.",
-                    "What people approve after that does not count: the run has ended.",
-                    "ended",
-                )
+                asking.check_approved(answer)  # which refuses what came too late
             if answer and answer[0].verdict == "denied":
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.
@@ -585,7 +581,7 @@ class Run:
             how = "has run every step"
             if self.denied:
                 how = "was not approved in time" if self.expired else "was denied"
-            raise ResumeRefused(f"{self.thread} {how}.", "Start a new thread to run it again.")
+            raise ResumeRefused(f"{self.thread} {how}.")
         self.ledger.owners.keep(self.thread)
         check_held(self.workflow.gate, self.ledger, self.thread)
         self._check_still_here(name)
