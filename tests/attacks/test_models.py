@@ -37,31 +37,77 @@ def strike(tmp_path: Path) -> Strike:
     return run
 
 
-EXECUTED, ACCEPTED = Outcome.EXECUTED, Outcome.ACCEPTED
-ENDS: dict[str, tuple[Outcome | None, str, str]] = {
-    "model-payload": (EXECUTED, "ModelRefused", "wants os.mkdir"),
-    "model-allow-list": (EXECUTED, "Unsafe", "torch.load may also build posix.mkdir, for every"),
-    "model-swapped": (EXECUTED, "SealBroken", "own.pt is not the file that was sealed as own."),
-    "model-edited": (ACCEPTED, "SealBroken", "own.safetensors is not the file that was sealed"),
-    "model-disguised": (EXECUTED, "ModelRefused", "is a PyTorch archive, whatever its name says."),
-    "model-unnamed": (ACCEPTED, "Rejected", "is a pickle, and asks for os.mkdir."),
-    "model-nested": (ACCEPTED, "Rejected", "weights.gz"),
-    "hidden-load": (ACCEPTED, "Rejected", ""),
-    "stray-plugin": (None, "Rejected", ""),  # the page on loading models shows the naive one
-}
-"""How it ends for the naive victim, and the one refusal of the careful one."""
-
-
-@pytest.mark.parametrize("attack", MODEL_ATTACKS)
-def test_an_attack_hurts_the_naive_victim_and_is_refused_for_its_own_reason(
-    attack: str, strike: Strike
-) -> None:
-    naive, error, words = ENDS[attack]
-    assert naive in (None, strike(attack, NaiveModels)[0] if naive else None)
-    outcome, (line,) = strike(attack, CarefulModels)
+def refusal(strike: Strike, attack: str) -> str:
+    """Return the one refusal of the careful victim."""
+    outcome, refused = strike(attack, CarefulModels)
     assert outcome is Outcome.DETECTED
-    assert line.startswith(f"{error}: ")
-    assert words in line
+    (line,) = refused
+    return line
+
+
+def test_model_payload_runs_on_the_naive_loader_and_is_refused(strike: Strike) -> None:
+    assert strike("model-payload", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-payload")
+    assert line.startswith("ModelRefused: ")
+    assert "wants os.mkdir" in line
+
+
+def test_model_allow_list_runs_on_the_naive_loader_and_is_refused(strike: Strike) -> None:
+    assert strike("model-allow-list", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-allow-list")
+    assert line.startswith(
+        "Unsafe: In this process torch.load may also build posix.mkdir, for every file."
+    )
+
+
+def test_model_swapped_is_refused_by_its_seal(strike: Strike) -> None:
+    assert strike("model-swapped", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-swapped")
+    assert line.startswith("SealBroken: ")
+    assert line.endswith(
+        "own.pt is not the file that was sealed as own. Nothing was loaded. Find out who can write"
+        " it, then restore the one that verifies."
+    )
+
+
+def test_model_edited_is_refused_by_its_seal(strike: Strike) -> None:
+    assert strike("model-edited", NaiveModels)[0] is Outcome.ACCEPTED
+    line = refusal(strike, "model-edited")
+    assert line.startswith("SealBroken: ")
+    assert "own.safetensors is not the file that was sealed as own." in line
+
+
+def test_model_disguised_is_refused_for_its_content(strike: Strike) -> None:
+    assert strike("model-disguised", NaiveModels)[0] is Outcome.EXECUTED
+    line = refusal(strike, "model-disguised")
+    assert line.startswith("ModelRefused: ")
+    assert "is a PyTorch archive, whatever its name says." in line
+
+
+def test_model_unnamed_is_looked_at_whatever_it_is_called(strike: Strike) -> None:
+    assert strike("model-unnamed", NaiveModels)[0] is Outcome.ACCEPTED
+    assert "is a pickle, and asks for os.mkdir." in refusal(strike, "model-unnamed")
+
+
+def test_model_nested_is_not_called_clean(strike: Strike) -> None:
+    assert strike("model-nested", NaiveModels)[0] is Outcome.ACCEPTED
+    assert "weights.gz" in refusal(strike, "model-nested")
+
+
+def test_hidden_load_is_seen(strike: Strike) -> None:
+    assert strike("hidden-load", NaiveModels)[0] is Outcome.ACCEPTED
+    assert refusal(strike, "hidden-load").startswith("Rejected: ")
+
+
+def test_stray_plugin_does_not_turn_a_test_green(strike: Strike) -> None:
+    """The page on loading models shows that the naive one accepts it."""
+    assert refusal(strike, "stray-plugin").startswith("Rejected: ")
+
+
+def test_every_attack_has_a_test_here() -> None:
+    tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    for attack in MODEL_ATTACKS:
+        assert any(test.startswith(attack.replace("-", "_")) for test in tests), attack
 
 
 @pytest.mark.parametrize("attack", MODEL_ATTACKS.values(), ids=lambda attack: attack.id)
