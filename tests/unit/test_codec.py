@@ -555,6 +555,18 @@ def nested(levels: int, lists: int) -> bytes:
     return body
 
 
+def test_what_is_large_is_not_nested_deep() -> None:
+    """Each level of a tuple or class is a copy of what is in it: 60 of 16 MiB are 1 GiB."""
+    large, deep = b"x" * (SIZE - 1000), b"\x91" + packb(b"x" * (SIZE - 1000))
+    state: Any = (((large,),),)
+    assert CODEC.decode(CODEC.encode(state)) == state
+    for _ in range(57):
+        state, deep = (state,), b"\x91" + ext(9, deep)
+    for act in (lambda: CODEC.encode(state), lambda: CODEC.decode(deep)):
+        with pytest.raises(LimitExceeded, match="nested deep"):
+            act()
+
+
 COLLIDING = [n * (2**61 - 1) for n in range(99, 300_000)]
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "empty dicts": lambda: b"\xdd" + (SIZE - 5).to_bytes(4) + b"\x80" * (SIZE - 5),

@@ -55,6 +55,7 @@ _EXACT: Final = sum(
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
 _ONE_HASH: Final = 64  # as -1 and -2 share theirs, so do the corners of a cube of six dimensions
 _PROVED: Final = 50_000  # values that were restored as a proof, to remember
+_COPIES: Final = 16  # each extension type is handed out as a copy, with what is inside
 _UNSEEN: Final = 8  # extension types inside one another that are read before nesting is measured
 _WORD: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,254}\Z")
@@ -291,6 +292,11 @@ def _check_limits(limits: Limits, **numbers: int) -> None:
             )
 
 
+def _check_copies(size: int, limits: Limits) -> None:
+    if size > _COPIES * (limits.state_bytes + 65_536):
+        raise LimitExceeded("What is large in the state is nested deep.", "Save ids in its place.")
+
+
 def _is_map(pairs: dict[Any, Any]) -> bool:
     return _STR.issuperset(map(type, pairs))
 
@@ -399,7 +405,7 @@ class _Writer:
 
     def __init__(self, table: _Table, limits: Limits, proof: _Proof | None = None) -> None:
         self._table, self._limits, self._proof = table, limits, proof
-        self._items = self._inside = self._classes = 0
+        self._items = self._inside = self._classes = self._copied = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
         self.problem: BaseException | None = None
 
@@ -412,6 +418,7 @@ class _Writer:
         """
         data = self._pack(value)
         _check_limits(self._limits, items=self._items, state_bytes=len(data))
+        _check_copies(self._copied + len(data), self._limits)
         is_odd = sum(self._levels.values()) > self._limits.depth or _NOT_FINITE.search(data)
         if is_odd and not check_shape(data, self._limits):
             raise EncodeError("is a float that is not finite.")
@@ -448,7 +455,9 @@ class _Writer:
             if self._inside > self._limits.depth:
                 _check_limits(self._limits, depth=self._inside)
             self._inside, self._classes = self._inside + 1, self._classes + (not code)
+            others, self._copied = self._copied, 0
             data = self._pack(content, is_set=code in _SETS)
+            self._copied = max(others, self._copied + len(data))
             self._inside, self._classes = self._inside - 1, self._classes - (not code)
             is_tried = not self._classes and code != _TUPLE
             if is_tried and not self._gives_back(value, content, data):
@@ -544,7 +553,7 @@ class _Reader:
 
     def __init__(self, entries: dict[Any, _Entry], limits: Limits, *, shows: bool = False) -> None:
         self._entries, self._limits, self._shows = entries, limits, shows
-        self._inside = 0
+        self._inside = self._copied = 0
         self.problem: BaseException | None = None
 
     def read(self, data: bytes) -> Any:
@@ -555,12 +564,13 @@ class _Reader:
                 tagged.
             LimitExceeded: they are nested too deep.
         """
-        self._inside += 1
+        self._inside, self._copied = self._inside + 1, self._copied + len(data)
         if self._inside == _UNSEEN:
             check_shape(data, self._limits)
+        _check_copies(self._copied, self._limits)
         with suppress(ValueError):
             value = unpackb(data, ext_hook=self._revive)
-            self._inside -= 1
+            self._inside, self._copied = self._inside - 1, self._copied - len(data)
             return value
         if self.problem is not None:  # the library loses it
             raise self.problem
