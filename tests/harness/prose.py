@@ -27,6 +27,42 @@ _STARTS: Final = re.compile(r"^ *(?:[-*+] |\d+\. |#|>|!!!|\?\?\?|:::|=== |$)")
 _SENTENCE: Final = re.compile(r"(?<=[.!?:;])[\"”')*]*\s+|\n\n|\|")
 
 
+TRANSLATED: Final = re.compile(
+    r"""
+    (?<!here\ )\b(?:is|are|was|were|be)\ no\ (?!longer|more|one)\w+  # is no X: is not an X
+    |,\ and\ (?:not|no|nothing|none|never|nobody)\b             # , and not: but not, rather than
+    |\b[Ww]hoever\b|\balone\b|,?\ (?:too|either)[.,;:]         # name the actor; only; also
+    |\b(?:a|the|one|each|any|signed|her|his|their|your|person's)\ (?:yes|no)(?=[\s.,;:])
+    |\b(?:lies|lie|lay|stands|stand|stood|anew|mend|mends|mended|reckon)\b
+    |\b(?:go|goes|going|went|gone)\ on\b|\ball\ (?:of\ it|that|else)\b
+    |\b(?:is|are|was|were|be)\ (?:said|told)\b|\bfor\ ever\b
+    """,
+    re.VERBOSE,
+)
+"""Words that make English read as if it were translated, with what to write instead."""
+MOST: Final = 4
+"""How many of them a page may have in 1,000 words."""
+CEILINGS: Final = {
+    "CHANGELOG.md": 14,
+    "docs/command/zoo.md": 11,
+    "docs/frameworks.md": 5,
+    "docs/ladder.md": 11,
+}
+"""Pages that had more when this was written. A figure here may only fall."""
+
+
+def translated(text: str, page: str) -> list[str]:
+    """Return what to say of a page that has more of these words than it may."""
+    prose = _UNREAD.sub("", _CODE.sub("", without_fences(_FRONT_MATTER.sub("", text))))
+    found = [mark[0] for mark in TRANSLATED.finditer(re.sub(r"\s+", " ", prose))]
+    rate = 1000 * len(found) / max(len(re.findall(r"\w+", prose)), 500)
+    most = CEILINGS.get(page, MOST)
+    if rate <= most:
+        return []
+    words = ", ".join(dict.fromkeys(word.strip() for word in found))
+    return [f"{page}: {rate:.1f} translated words in 1,000, at most {most}: {words}"]
+
+
 def problems(text: str, page: str) -> list[str]:
     """Return what to mend on a page, as `page:line: what; do`, in order."""
     front = _FRONT_MATTER.match(text)
@@ -76,7 +112,8 @@ def main(root: Path = ROOT) -> int:
     found = [
         problem
         for file in files
-        for problem in problems(file.read_text(encoding="utf-8"), file.relative_to(root).as_posix())
+        for check in (problems, translated)
+        for problem in check(file.read_text(encoding="utf-8"), file.relative_to(root).as_posix())
     ]
     sys.stdout.write("".join(f"{problem}\n" for problem in found))
     return 1 if found else 0

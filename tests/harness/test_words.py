@@ -15,8 +15,8 @@ from safepoint.rules import LEGS, Rule
 from tests.harness.blocks import ROOT
 from tests.harness.callouts import CalloutError, filled, main
 from tests.harness.lock import canonical
+from tests.harness.prose import CEILINGS, problems, translated
 from tests.harness.prose import main as prose
-from tests.harness.prose import problems
 from tests.harness.testing import page
 
 LONG: Final = "one long word " * 15
@@ -114,3 +114,11 @@ def test_whatever_the_project_asks_for_is_locked_with_digests_and_pytorch_alone(
         asked += extra
     names = {canonical(re.split(r"[\[<>=;]", line)[0]) for line in asked} - {"safepoint"}
     assert names <= {canonical(name) for name, _ in PIN.findall(PACKAGES)} | {"torch"}
+
+
+def test_a_page_has_few_words_that_read_as_translated() -> None:
+    page = "# A page\n\nIt is no file, and nobody reads it alone. `whoever`\n"
+    (said,) = translated(page, "docs/x.md")
+    assert said.startswith("docs/x.md: 6.0 translated words in 1,000, at most 4: is no file, ")
+    assert translated("It is not a file.\n", "docs/x.md") == []
+    assert max(CEILINGS.values()) < 15

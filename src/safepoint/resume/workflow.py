@@ -452,11 +452,7 @@ class Wanted:
             answer = asking.spend(signed, now)
             run.denied = run.expired = not answer and question.until != ""
             if run.expired and signed:
-                raise ResumeRefused(
-                    f"{self.thread} waited for an approval until {question.until}.",
-                    "What people approve after that does not count: the run has ended.",
-                    "ended",
-                )
+                asking.check_approved(answer)  # which refuses what came too late
             if answer and answer[0].verdict == "denied":
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.
