@@ -75,12 +75,12 @@ _CATALOGUES: Final[Mapping[str, tuple[Mapping[str, Any], str, str]]] = {
     ),
     "network": (
         NETWORK_ATTACKS,
-        "safepoint attack --network",
+        "safepoint attack network",
         "The attack between a worker and its database.",
     ),
     "models": (
         MODEL_ATTACKS,
-        "safepoint attack --models",
+        "safepoint attack models",
         "Attacks by a file, or by a change of the code.",
     ),
 }

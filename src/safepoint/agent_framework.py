@@ -48,8 +48,8 @@ __all__ = ["NotCheckpointed", "SealedCheckpointStorage"]
 
 _DICTS: Final = {"messages", "pending_request_info_events"}
 _APP: Final = "agent-framework"
+_REOPENED: Final = 16  # questions that a checkpoint carries on after their answers were refused
 _STATES: Final = "_executor_state"  # the key of the executors' data in a checkpoint's state
-_Events = dict[str, af.WorkflowEvent[Any]]
 
 
 class NotCheckpointed(BaseException):
@@ -120,9 +120,9 @@ class SealedCheckpointStorage(Tenanted):
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
         self._workflow: str | None = None
-        # Questions by tenant and by the checkpoint that asks: answered there, or still open.
-        self._answered: Final[dict[tuple[str, str], _Events]] = {}
-        self._open: Final[dict[tuple[str, str], _Events]] = {}
+        # Ids of questions by tenant and by the checkpoint that asks: answered there, or still open.
+        self._answered: Final[dict[tuple[str, str], list[str]]] = {}
+        self._open: Final[dict[tuple[str, str], list[str]]] = {}
 
     def scope(self, workflow_name: str) -> SealedCheckpointStorage:
         """Return this storage for one workflow: no id finds another workflow's checkpoint.
@@ -155,20 +155,21 @@ class SealedCheckpointStorage(Tenanted):
         before = checkpoint.previous_checkpoint_id or ""
         whose = self.ledger.tenant_name, before
         thread = self._thread(checkpoint.workflow_name)
-        if whose[0] and before and not self._has(thread, thread_name(before)):
+        if whose[0] and before and not self._has(thread, before):
             raise ConfigurationError(
                 f"The tenant {whose[0]} has no checkpoint that this one follows.",
                 "Build a workflow for each request: Agent Framework keeps what one run of it did"
                 " for the next.",
             )
-        answered = {
-            str(event.request_id): event
+        answered = [
+            str(event.request_id)
             for message in chain.from_iterable(checkpoint.messages.values())
-            if (event := message.original_request_info_event) and isinstance(event.data, Question)
-        }
+            if (event := getattr(message, "original_request_info_event", None))
+            and isinstance(event.data, Question)
+        ]
         if before and answered:
             if earlier := self._answered.get(whose):  # it was refused, if there is another
-                remember(self._open, whose, self._open.get(whose, {}) | earlier)
+                remember(self._open, whose, [*self._open.get(whose, ()), *earlier])
             remember(self._answered, whose, answered)
             return before
         checkpoint = self._reopen(checkpoint, whose)
@@ -176,7 +177,7 @@ class SealedCheckpointStorage(Tenanted):
             next(self._links(thread), None)
         label = thread_name(checkpoint.checkpoint_id)
         self.ledger.save(thread, _flatten(checkpoint), app=_APP, label=label)
-        self._check_held(thread)  # it is saved, but no other step starts
+        check_held(self.gate, self.ledger, thread)  # it is saved, but no other step starts
         return checkpoint.checkpoint_id
 
     def _reopen(
@@ -185,17 +186,20 @@ class SealedCheckpointStorage(Tenanted):
         """Return a checkpoint with the questions that the framework has dropped.
 
         It drops a request once it is answered, even if the answer is then refused. If a run starts
-        again in the same process, its answer was refused; if it continues, the answer counted.
+        again in the same process, its answer was refused; if it continues, the answer counted. Only
+        the last of them are carried on, or each run whose answer was refused would add one.
         """
-        answered, waiting = self._answered.pop(before, {}), self._open.get(before, {})
+        answered, waiting = self._answered.pop(before, []), self._open.get(before, [])
         if checkpoint.iteration_count == 0:
-            waiting = waiting | answered
+            waiting = [*dict.fromkeys([*waiting, *answered])][-_REOPENED:]
         else:
-            waiting = {name: event for name, event in waiting.items() if name not in answered}
-        if not waiting:
+            waiting = [name for name in waiting if name not in answered]
+        if not waiting or (asked := self._find(before[1])) is None:
             return checkpoint
         remember(self._open, (before[0], checkpoint.checkpoint_id), waiting)
-        events = checkpoint.pending_request_info_events | waiting
+        events = _read(asked).pending_request_info_events
+        events = {name: events[name] for name in waiting if name in events}
+        events = checkpoint.pending_request_info_events | events
         return replace(checkpoint, pending_request_info_events=events)
 
     @in_thread
@@ -208,14 +212,13 @@ class SealedCheckpointStorage(Tenanted):
                 and `get_latest` still show it.
             CheckpointError: the checkpoint, or a record on the way to it, does not verify.
         """
-        link = self._find(checkpoint_id)
-        if link is None:
+        if (link := self._find(checkpoint_id)) is None:
             raise af.WorkflowCheckpointException(
                 f"There is no checkpoint of the id {quoted(checkpoint_id)}. Check the id. It may"
                 " have been deleted, or be another workflow's."
             )
         try:
-            self._check_held(link.header.thread)
+            check_held(self.gate, self.ledger, link.header.thread)
         except NotOwner as error:
             raise af.WorkflowCheckpointException(str(error)) from error
         return _read(link)
@@ -260,7 +263,7 @@ class SealedCheckpointStorage(Tenanted):
         """
         link = self._find(checkpoint_id)
         if link is not None:
-            self._check_held(link.header.thread)
+            check_held(self.gate, self.ledger, link.header.thread)
             self.ledger.note(link.header.thread, {"deleted": link.sequence}, label=link.label)
         return link is not None
 
@@ -296,8 +299,7 @@ class SealedCheckpointStorage(Tenanted):
             ConfigurationError: nobody may approve, or nothing is written down; or this is not the
                 storage, in the `scope` of the workflow, that its checkpoints are saved in.
         """
-        asked = action, arguments, within
-        question = await self._aside(partial(self._question, executor, *asked))
+        question = await self._aside(partial(self._question, executor, action, arguments, within))
         await ctx.request_info(question, object, request_id=question.scope)
 
     @in_thread
@@ -389,9 +391,8 @@ class SealedCheckpointStorage(Tenanted):
                 " storage and the name of its scope.",
             ) from None
         check_wait(within)
-        self._check_held(place["thread"])
+        check_held(self.gate, self.ledger, place["thread"])
         at, asked = Head(link.sequence, link.digest), signable(action, dict(arguments))
-        created = datetime.fromisoformat(link.header.created)
         self.ledger.log.write("pause", "done", place["thread"], at, action)
         return Question(
             **place,
@@ -400,7 +401,7 @@ class SealedCheckpointStorage(Tenanted):
             action=action,
             arguments=asked,
             scope=str(uuid4()),  # so that two runs that ask the same have different questions
-            until=end_of(created, within) if within else "",
+            until=end_of(datetime.fromisoformat(link.header.created), within) if within else "",
         )
 
     @for_one
@@ -421,14 +422,16 @@ class SealedCheckpointStorage(Tenanted):
             )
         return thread_name(workflow_name)
 
-    def _check_held(self, thread: str) -> None:
-        check_held(self.gate, self.ledger, thread)
+    def _has(self, thread: str, checkpoint_id: str) -> bool:
+        """Tell whether a checkpoint was saved here, even if it was deleted later.
 
-    def _has(self, thread: str, label: str) -> bool:
-        """Tell whether a checkpoint was saved here, even if it was deleted later."""
+        It may be in another thread: Agent Framework names a workflow without a name anew each time.
+        """
+        label = thread_name(checkpoint_id)
         with suppress(NotFound):
-            return any(link.label == label for link in self.ledger.back(thread))
-        return False
+            if any(link.label == label for link in self.ledger.back(thread)):
+                return True
+        return self._find(checkpoint_id) is not None
 
     def _links(self, thread: str) -> Iterator[Link]:
         """Yield the checkpoints that are not deleted, newest first, each verified by the walk."""
@@ -449,8 +452,8 @@ class SealedCheckpointStorage(Tenanted):
         """Return the link with an id. Only the walk can show that it was not deleted later."""
         label, scope = thread_name(checkpoint_id), self._workflow
         names = self.ledger.threads() if scope is None else [thread_name(scope)]
-        links = (link for name in names for link in self._links(name))
-        return next((link for link in links if link.label == label), None)
+        found = (link for name in names for link in self._links(name) if link.label == label)
+        return next(found, None)
 
 
 def _asks(checkpoint: af.WorkflowCheckpoint, question: Question) -> bool:

@@ -72,7 +72,7 @@ try:
         DeltaChannelHistory,
         get_checkpoint_metadata,
     )
-    from langgraph.checkpoint.serde.types import _DeltaSnapshot
+    from langgraph.checkpoint.serde.types import INTERRUPT, _DeltaSnapshot
     from langgraph.config import get_config
     from langgraph.errors import GraphInterrupt
     from langgraph.runtime import ExecutionInfo, RunControl, get_runtime
@@ -690,13 +690,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 begins = not parent and (own or (key.space and self.time_travel))
                 branches = begins or metadata.get("source") in ("fork", "update")
                 if not (branches or parent in thread.addressed or newest in (parent, key)):
-                    raise Conflict(
-                        f"{thread.name} has a newer checkpoint in this namespace than the parent of"
-                        " the one to save.",
-                        "Another run went on from there first. Nothing was overwritten: invoke the"
-                        " graph again, or let the requests of a thread wait for one another.",
-                        "busy",
-                    )
+                    raise _busy(place.thread, "went on from this checkpoint first")
                 how: Any = {"app": self.app, "tools": self.tools, "after": thread.state}
                 try:
                     saved = self.ledger.save(thread.name, value, label=key.label("c"), **how)
@@ -876,6 +870,21 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 waits = asking.question
                 self.ledger.log.write("pause", "done", waits.thread, waits.checkpoint, waits.action)
                 raise
+
+    @for_one
+    def waiting(self, thread_id: str) -> builtins.list[tuple[Question, bool]]:
+        """Return what a thread asks people, and whether its answer is there. It writes nothing.
+
+        An answer is there if `Command(resume="")` would go on: enough people have put an approval
+        where the gate looks, or one has put a denial; or the wait has ended; or an answer was
+        used, and the node died.
+        """
+        found = self.reading().get_tuple({"configurable": {"thread_id": thread_id}})
+        rows = (found.pending_writes if found else None) or ()
+        asked = [each.value for row in rows if row[1] == INTERRUPT for each in row[2]]
+        questions = [Question.from_text(text) for text in asked if type(text) is Asked]
+        looks = partial(Asking, self.ledger, self.gate, is_over=lambda _: False)
+        return [(each, looks(question=each).has_answer()) for each in questions]
 
     def _ask_at(
         self,
@@ -1306,6 +1315,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     aget_delta_channel_history = in_thread(get_delta_channel_history)
     adelete_thread = in_thread(delete_thread)
     adelete_for_runs = in_thread(delete_for_runs)
+    awaiting = in_thread(waiting)
     acopy_thread = in_thread(copy_thread)
     aprune = in_thread(prune)
 

@@ -28,6 +28,8 @@ from safepoint.attacks import (
 )
 from safepoint.attacks.kit import Look, Plot
 from safepoint.attacks.ladder import outcome_of
+from safepoint.attacks.models import MODEL_ATTACKS
+from safepoint.attacks.network import NETWORK_ATTACKS
 from safepoint.attacks.outcome import HONEST, WANTED
 from safepoint.command.cli import main
 from safepoint.core.errors import SealBroken, Unavailable
@@ -143,12 +145,17 @@ def test_the_command_compares_with_the_rungs_that_stop_the_attacks(
         ["edit-state", "accepted", "detected", "detected"],
         ["compromised-worker", "accepted", "accepted", "accepted"],  # no failure: nothing can
     ]
-    head, cut = run(capsys, "--ladder", "cut-newest")
+    head, cut = run(capsys, "--target", "ladder", "cut-newest")
     assert (head, cut[1:]) == (["attack", *TARGETS], ["accepted"] * 7 + ["detected"] * 2)
     assert run(capsys, "fork", "--target", "mac")[1] == ["fork", "accepted"]
     assert run(capsys, "aliasing")[1] == ["aliasing", "accepted", "-"]
-    for options, count in (((), len(ATTACKS)), (("--residue",), len(RESIDUE))):
-        assert len(run(capsys, "--list", *options)) == count
+    groups = {"stores": ATTACKS, "residue": RESIDUE, "models": MODEL_ATTACKS}
+    for group, attacks in {**groups, "network": NETWORK_ATTACKS}.items():
+        assert len(run(capsys, "--list", group)) == len(attacks)
+    assert len(run(capsys, "--list")) == len(ATTACKS)
+    assert len(run(capsys, "--list", "edit-state", "residue")) == len(RESIDUE) + 1
+    for names in (["edit-state", "model-edited"], ["models", "nothing"], ["nothing"]):
+        assert main(["attack", *names]) == 2
 
 
 @pytest.mark.parametrize("outcome", [Outcome.ACCEPTED, Outcome.CRASHED, Outcome.EXECUTED])

@@ -78,7 +78,7 @@ def test_a_store_is_attacked_and_every_attack_accounted_for(
         ("--target :", "':' is not MODULE:NAME. Write app.storage:open_store"),
         ("--target nobody", "there is no target 'nobody'. Choose from naive"),
         ("--target {}:Sealed --target naive", "a store of yours goes alone"),
-        ("--target {}:Sealed --residue", "a store of yours goes alone"),
+        ("--target {}:Sealed --list", "a store of yours goes alone"),
         ("--target {}:Sealed nothing", "there is no attack 'nothing'. Choose from"),
     ],
 )

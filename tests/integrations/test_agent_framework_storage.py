@@ -488,6 +488,9 @@ def test_an_answer_is_still_expected_to_be_of_the_type_that_was_asked_for(tmp_pa
         run(sealed(tmp_path).save(asks("pay?", expected)))
         latest = run(sealed(tmp_path).get_latest(workflow_name="payments"))
         assert latest.pending_request_info_events["r"].response_type == expected
+    plain: Any = {"a": [{"data": 1, "source_id": "a"}]}  # as an application may build it
+    run(sealed(tmp_path).save(WorkflowCheckpoint("plain", "graph", messages=plain)))
+    assert run(sealed(tmp_path).get_latest(workflow_name="plain")).messages == plain
     blank = WorkflowCheckpoint("payments", "graph", timestamp="")
     run(sealed(tmp_path).save(blank))
     assert run(sealed(tmp_path).load(blank.checkpoint_id)) == blank

@@ -43,7 +43,7 @@ from safepoint.core.errors import (
 )
 from tests.harness.optional import need
 from tests.harness.postgres import Database
-from tests.house import STORE, Counting, House, Memory, opened
+from tests.house import DANA, STORE, Counting, House, Memory, opened
 
 need("langgraph.checkpoint.conformance", "needs langgraph-checkpoint-conformance")
 
@@ -166,6 +166,27 @@ def test_versions_of_channels_may_be_texts() -> None:
     found = saver.get_tuple(_run("t"))
     assert found is not None
     assert min(map(str, found.checkpoint["channel_versions"].values())) > eight
+
+
+def test_to_look_whether_an_answer_is_there_writes_nothing() -> None:
+    """Also behind a subgraph. `Command(resume="")` writes what it resumed with."""
+    house = House()
+    saver = SealedSaver(house.ledger(), gate=house.gate)
+
+    def pay(_: Any) -> Any:
+        return {"answer": saver.ask("pay", {"amount": 42}).by[0]}
+
+    graph = _line("a", ("inner", _line(("pay", pay)).compile())).compile(saver)
+    assert saver.waiting("t") == []
+    graph.invoke({"amount": 1}, _run("t"))
+    wrote = [*house.journal.show()], next(saver.ledger.back("t")).digest
+    ((question, there),) = saver.waiting("t")
+    assert not there
+    house.answers.put(DANA, DANA.approve(question))
+    assert asyncio.run(saver.awaiting("t")) == [(question, True)]
+    assert ([*house.journal.show()], next(saver.ledger.back("t")).digest) == wrote
+    assert graph.invoke(Command(resume=""), _run("t"))["answer"] == "dana"
+    assert saver.waiting("t") == []
 
 
 # --- deleted ids

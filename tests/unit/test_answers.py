@@ -42,7 +42,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.names import ANSWERS, Head
-from safepoint.resume.answers import MOST, Answers, Order, _chain
+from safepoint.resume.answers import MOST, ORDERS, Answers, Order, _chain
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
@@ -302,6 +302,18 @@ def test_nobody_stops_a_run_by_how_much_they_write_nor_takes_their_no_back(first
     assert run.denied == (first == "no")
     assert len(desk.paid) == (first == "yes")
     assert desk.answers.verify(PEOPLE, OPERATORS) == MOST + 3
+
+
+def test_nobody_makes_a_worker_read_for_ever() -> None:
+    """A chain that is far longer than what people put is not read."""
+    desk = Office()
+    question = desk.asked()
+    desk.answers.put(erin, erin.approve(question))
+    [chain] = desk.chains
+    desk.kept.holds({chain: dict.fromkeys(range(1, ORDERS + 2), desk.chain[1])})
+    desk.kept.reads = 0
+    assert "than anybody puts" in refused(SealBroken, lambda: desk.resumed(dana.approve(question)))
+    assert desk.kept.reads == 0
 
 
 def test_who_writes_into_the_chain_of_another_is_found() -> None:

@@ -88,6 +88,7 @@ def left_out(root: Path) -> None:
 
 def torch_file(root: Path) -> None:
     (root / "net.pt").write_bytes(zipped({"net/data.pkl": PLAIN, "net/version": b"3"}))
+    (root / "scaler.pkl").write_bytes(PLAIN)
 
 
 def pipes(root: Path) -> None:

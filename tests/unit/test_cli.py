@@ -97,8 +97,7 @@ LINES = {
     "lint": "safepoint lint: name a PATH, or write safepoint.toml",
     "audit": "safepoint audit: name a PATH or --store NAME, or write safepoint.toml",
     "attack edit": "safepoint attack: there is no attack 'edit'. Choose from edit-state",
-    "attack --models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
-    "attack --ladder --models": "safepoint attack: argument --models: not allowed",
+    "attack models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
     "postgres --assign x": "safepoint postgres: --assign needs a DSN.",
     "postgres --every-tenant": "safepoint postgres: --tenant and --every-tenant need --assign",
     "postgres --prefix X!": "'X!' cannot begin the names of roles.",
@@ -463,7 +462,7 @@ GONE = "Put it back from a backup, or construct the storage again to begin an em
 @pytest.mark.parametrize(
     "arguments",
     [
-        "attack --network",
+        "attack network",
         "postgres host=h",
     ],
 )
@@ -561,7 +560,10 @@ def test_ctrl_c_ends_a_real_process_with_one_line(world: World) -> None:
     """As on a terminal, where every process of the group gets it."""
     pipes: Any = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(
-        [*SAFEPOINT, "attack", "--ladder"], cwd=world.root, start_new_session=True, **pipes
+        [*SAFEPOINT, "attack", "--target", "ladder"],
+        cwd=world.root,
+        start_new_session=True,
+        **pipes,
     ) as process:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -22,13 +22,13 @@ _EVERY = ATTACKS | RESIDUE
 
 
 class _Kit(NamedTuple):
-    """Some attacks, those that run if none is named, and what they are run on.
+    """Some attacks, words that stand for several of them, and what they are run on.
 
     `guards` names the columns in which an attack should end without success.
     """
 
     attacks: Mapping[str, Attack]
-    usual: Iterable[str]
+    groups: Mapping[str, Iterable[str]]
     columns: Mapping[str, Callable[[str], Victim]]
     guards: Callable[[str], Iterable[str]]
 
@@ -44,35 +44,25 @@ def commands(sub: Any) -> None:
         " outcomes.",
         epilog="exit status: 0 none gets through that should not, 1 one does, 2 it cannot be run",
     )
-    parser.add_argument(
-        "attacks", nargs="*", metavar="ATTACK", help="its name, as --list has it (default: all)"
-    )
+    what = "its name, as --list has it; or all: stores (the default), residue, models, network"
+    parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=what)
     flag(parser, "--list", "say what the attacks are, run none")
-    on = parser.add_mutually_exclusive_group()
-    flag(on, "--ladder", "show every rung, not only two")
-    on.add_argument(
-        "--target",
-        action="append",
-        metavar="NAME",
-        help="MODULE:FACTORY, which opens a store of yours in a folder and is imported; or a rung,"
-        f" one of {', '.join(TARGETS)}, which may be repeated",
+    what = (
+        "MODULE:FACTORY, which opens a store of yours and is imported; ladder; or, again for each:"
     )
-    flag(on, "--models", "attack those who load models")
-    flag(on, "--network", "pretend to be the server, see who believes it")
-    flag(parser, "--residue", "run what nothing in a store can detect")
+    shown = f"{what} {', '.join(TARGETS)}"
+    parser.add_argument("--target", action="append", metavar="NAME", help=shown)
 
 
 def _attack(options: argparse.Namespace) -> int:
     if any(":" in name for name in options.target or ()):
         return _on_yours(options)
-    kit = (_models if options.models else _network if options.network else _stores)(options)
-    chosen = _chosen(options, kit.attacks) or list(kit.usual)
+    kit, chosen = _kit(options)
     if options.list:
         for name in chosen:
             print(f"{name} ({kit.attacks[name].rule}): {kit.attacks[name].story}")
         return 0
-    widths = [_first(chosen)]
-    widths += [max(10, len(name) + 2) for name in kit.columns]
+    widths = [_first(chosen), *(max(10, len(name) + 2) for name in kit.columns)]
     through = False
     _row(["attack", *kit.columns], widths)
     for attack in chosen:
@@ -85,9 +75,10 @@ def _attack(options: argparse.Namespace) -> int:
 
 def _on_yours(options: argparse.Namespace) -> int:
     """Attack one store of the user's, and count how the attacks ended."""
-    names = _chosen(options, ATTACKS)
-    if options.list or options.residue or len(options.target) > 1:
+    names = options.attacks
+    if options.list or len(options.target) > 1:
         options.refuse("a store of yours goes alone: with names of attacks, and no other option")
+    _check(options, ATTACKS)
     (named,) = options.target
     factory = imported(named, "app.storage:open_store")
     own.check(named, factory)
@@ -110,18 +101,29 @@ def _on_yours(options: argparse.Namespace) -> int:
     return int(any(outcome.succeeded for outcome in ended))
 
 
+def _kit(options: argparse.Namespace) -> tuple[_Kit, list[str]]:
+    """Return the kit that has the attacks that were named, and these."""
+    named = options.attacks or ["stores"]
+    for make in (_stores, _models, _network, _stores):  # and those if it is no attack at all
+        kit = make(options)
+        if named[0] in kit.groups or named[0] in kit.attacks:
+            break
+    _check(options, [*kit.groups, *kit.attacks])
+    return kit, [each for name in named for each in kit.groups.get(name, [name])]
+
+
 def _stores(options: argparse.Namespace) -> _Kit:
     for name in options.target or ():
-        if name not in TARGETS:
+        if name not in (*TARGETS, "ladder"):
             options.refuse(f"there is no target {name!r}. Choose from {', '.join(TARGETS)}")
-    usual = list(RESIDUE if options.residue else ATTACKS)
+    groups = {"stores": ATTACKS, "residue": RESIDUE}
+    named = [each for name in options.attacks or groups for each in groups.get(name, [name])]
     # What to leave, and what to come to for these attacks.
-    chosen = [_EVERY[name] for name in options.attacks or usual if name in _EVERY]
-    compared = options.target or {"naive"} | {attack.stopped_by for attack in chosen}
-    shown = TARGETS if options.ladder else compared
+    compared = {"naive"} | {_EVERY[name].stopped_by for name in named if name in _EVERY}
+    shown = TARGETS if "ladder" in (options.target or ()) else options.target or compared
     columns = {name: target for name, target in TARGETS.items() if name in shown}
-    guards = {name: (ATTACKS[name].stopped_by, TOP) for name in ATTACKS}
-    return _Kit(_EVERY, usual, columns, lambda attack: guards.get(attack, ()))
+    guards = {name: (attack.stopped_by, TOP) for name, attack in ATTACKS.items()}
+    return _Kit(_EVERY, groups, columns, lambda attack: guards.get(attack, ()))
 
 
 def _models(options: argparse.Namespace) -> _Kit:
@@ -130,21 +132,22 @@ def _models(options: argparse.Namespace) -> _Kit:
     if not options.list:
         with suppress(ImportError):
             import torch  # noqa: F401  once, here, and not in each process
-    return _Kit(MODEL_ATTACKS, MODEL_ATTACKS, MODEL_TARGETS, lambda _: (CarefulModels.name,))
+    groups = {"models": MODEL_ATTACKS}
+    return _Kit(MODEL_ATTACKS, groups, MODEL_TARGETS, lambda _: (CarefulModels.name,))
 
 
-def _network(options: argparse.Namespace) -> _Kit:
+def _network(_: argparse.Namespace) -> _Kit:
     from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES
 
-    return _Kit(NETWORK_ATTACKS, NETWORK_ATTACKS, SSL_MODES, lambda _: ("verify-full",))
+    groups = {"network": NETWORK_ATTACKS}
+    return _Kit(NETWORK_ATTACKS, groups, SSL_MODES, lambda _: ("verify-full",))
 
 
-def _chosen(options: argparse.Namespace, attacks: Iterable[str]) -> list[str]:
-    """Return the attacks that were named, each of which has to be one of these."""
+def _check(options: argparse.Namespace, attacks: Iterable[str]) -> None:
+    """Refuse the name of an attack that is none of these."""
     for name in options.attacks:
         if name not in attacks:
             options.refuse(f"there is no attack {name!r}. Choose from {', '.join(attacks)}")
-    return list(options.attacks)
 
 
 def _cell(outcome: Outcome) -> str:

@@ -1,6 +1,6 @@
 """The adversary of those who load models: somebody who can hand them a file, or a change.
 
-`safepoint attack --models` runs each attack in a process and a temporary folder of its
+`safepoint attack models` runs each attack in a process and a temporary folder of its
 own. Aim them at a loader of yours by writing a `ModelTarget`. Each payload does one harmless
 thing: it leaves a marker.
 """

@@ -190,11 +190,15 @@ class ResumeRefused(CheckpointError, RuntimeError):
 
     Attributes:
         question: what to approve or deny, exactly, if it is known: a `Question`.
+        by: the name of the person who denied it, or "".
+        reason: why, if they stored a reason with their denial.
     """
 
     do = "No step ran. Start a new thread, if what it does is still wanted."
     kind: Literal["ended"] | None
     question: Any = None
+    by: str = ""
+    reason: str = ""
 
 
 class ApprovalNeeded(CheckpointError, RuntimeError):

@@ -341,7 +341,7 @@ class SigningKey(Key):
 
     The file has the format of `ssh-keygen -t ed25519`, and each tool reads what the other wrote. A
     person's key can have a passphrase: `to_file(path, passphrase=...)`, or
-    `safepoint new-key FILE --passphrase`. A worker's key has none, because nobody is there to type
+    `ssh-keygen -t ed25519 -a 64 -f FILE`. A worker's key has none, because nobody is there to type
     it.
 
     The key's bytes are never shown: `repr` shows only the id, and a key cannot be pickled or

@@ -267,7 +267,10 @@ class Asking(NamedTuple):
             )
         if _is_denied(answer):
             asked = self.question.action or "to go on"
-            raise ResumeRefused(f"{answer[0].approver} denied it: {asked} at {self._where}.", final)
+            by, stored = answer[0].approver, self._read_stored()
+            denied = ResumeRefused(f"{by} denied it: {asked} at {self._where}.", final)
+            denied.by, denied.reason = by, next((no.why for no in stored if no == answer[0]), "")
+            raise denied
         return Approved.of(answer, digest_of(self.question.subject.encode()))
 
     def spend(self, signed: object, now: datetime | None = None) -> Answer:
@@ -287,6 +290,15 @@ class Asking(NamedTuple):
             except _REFUSED as error:
                 error.question = self.question
                 raise
+
+    def has_answer(self) -> bool:
+        """Tell whether `use("")` would go on. It writes nothing."""
+        now = datetime.now(UTC)
+        with suppress(ApprovalNeeded, ApprovalRefused):
+            if self._find_end(now)[1] is None:
+                self._decide("", now)
+            return True
+        return False
 
     def find_answer(self) -> Answer | None:
         """Return the answer that was spent, or None if the question is open."""
