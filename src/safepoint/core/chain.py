@@ -281,8 +281,9 @@ class View:
 
         Args:
             thread: the thread.
-            digests: what a walk back has verified, by sequence: then there is no second walk.
-            every_signature: check every signature, not only the newest record's.
+            digests: what a walk back has verified, by sequence: then there is no other walk.
+            every_signature: check every signature, in both reads. Without it, a record's `key` is
+                the unsigned hint of its line 1.
         """
 
         def look() -> dict[int, str]:
@@ -291,7 +292,10 @@ class View:
         found = self._retry_if_pruned(thread, look) if digests is None else digests
         sequences = range(min(found, default=1), max(found, default=0) + 1)
         for place, record in self._records(thread, sequences):
-            yield self._open(record, place, digest=found[place.sequence])
+            digest = found[place.sequence]
+            opened = self._open(record, place, digest=None if every_signature else digest)
+            check_is(opened, Head(place.sequence, digest), PROCESS)
+            yield opened
 
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
         """Return the record at `sequence`, or the newest one that is not a note.
