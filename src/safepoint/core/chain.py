@@ -68,7 +68,7 @@ _T = TypeVar("_T")
 
 
 @contextmanager
-def _translated(
+def translated(
     what: str,
     kind: Literal["anchor", "journal"] | None = None,
     to: type[CheckpointError] = Unavailable,
@@ -86,22 +86,12 @@ def _translated(
 
 def storage_errors(doing: str, what: object) -> AbstractContextManager[None]:
     """Turn an exception of a custom storage into an error of this package."""
-    return _translated(f"The storage could not {doing} {what}")
+    return translated(f"The storage could not {doing} {what}")
 
 
 def anchor_errors(doing: str, what: str) -> AbstractContextManager[None]:
     """Turn an exception of a custom anchor into an error of this package."""
-    return _translated(f"The anchor could not {doing} {what}", "anchor")
-
-
-def journal_errors() -> AbstractContextManager[None]:
-    """Turn an exception of a custom journal into an error of this package."""
-    return _translated("The journal could not be written", "journal")
-
-
-def cipher_errors(to: type[CheckpointError], doing: str) -> AbstractContextManager[None]:
-    """Turn an exception of a cipher into an error of this package."""
-    return _translated(f"The cipher could not {doing} the state", to=to)
+    return translated(f"The anchor could not {doing} {what}", "anchor")
 
 
 def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
@@ -120,7 +110,7 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
         return opened.payload
     if key is None:
         raise DecodeError(f"{shown} is not encrypted, and this ledger has a cipher.")
-    with cipher_errors(DecodeError, "decrypt"):
+    with translated("The cipher could not decrypt the state", to=DecodeError):
         plain = cipher.open(opened.payload, key, opened.header.place)
         if type(plain) is not bytes:
             raise TypeError
