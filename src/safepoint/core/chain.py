@@ -21,9 +21,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 from safepoint.core.anchor import Anchor, TenantAnchor
 from safepoint.core.errors import (
@@ -64,7 +65,29 @@ from safepoint.core.storage import (
 
 _REMEMBERED: Final = 1024
 TRIES: Final = 1000  # of a record that others come before
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+def _retried(
+    method: Callable[Concatenate[View, str, _P], _T],
+) -> Callable[Concatenate[View, str, _P], _T]:
+    """Read a thread again if a record that is missing was pruned in the meantime."""
+
+    @wraps(method)
+    def retry(view: View, thread: str, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        before: object = None
+        for _ in range(TRIES):
+            try:
+                return method(view, thread, *args, **options)
+            except (NotFound, RolledBack):
+                now = view.anchored(thread), view._first(thread)  # noqa: SLF001  of our own kind
+                if now == before:
+                    raise
+                before = now
+        return method(view, thread, *args, **options)
+
+    return retry
 
 
 @contextmanager
@@ -244,7 +267,7 @@ class View:
             NotFound: the next one was pruned meanwhile.
         """
         if end is None:
-            opened, _ = self._retry_if_pruned(thread, lambda: self._end(thread))
+            opened, _ = self._end(thread)
         else:
             opened = self._read_known(thread, end, ANCHOR)
         if opened is None:
@@ -275,11 +298,7 @@ class View:
             every_signature: check every signature, in both reads. Without it, a record's `key` is
                 the unsigned hint of its line 1.
         """
-
-        def look() -> dict[int, str]:
-            return digests_of(self.back(thread, every_signature=every_signature))
-
-        found = self._retry_if_pruned(thread, look) if digests is None else digests
+        found = self._digests(thread, every_signature) if digests is None else digests
         sequences = range(min(found, default=1), max(found, default=0) + 1)
         for place, record in self._records(thread, sequences):
             digest = found[place.sequence]
@@ -287,6 +306,11 @@ class View:
             check_is(opened, Head(place.sequence, digest), PROCESS)
             yield opened
 
+    @_retried
+    def _digests(self, thread: str, every_signature: bool) -> dict[int, str]:
+        return digests_of(self.back(thread, every_signature=every_signature))
+
+    @_retried
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
         """Return the record at `sequence`, or the newest one that is not a note.
 
@@ -300,21 +324,18 @@ class View:
         """
         if isinstance(sequence, Head):
             return self._read_known(thread, sequence, PROCESS)
+        for opened in self.back(thread):
+            refuse_deleted(opened)
+            number, kind = opened.header.sequence, opened.header.kind
+            if number == sequence or (sequence is None and kind != "note"):
+                return opened
+            if sequence is not None and number < sequence:
+                break
+        if sequence is not None:
+            raise no_record(thread, sequence, self._first(thread))
+        raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
 
-        def look() -> Opened:
-            for opened in self.back(thread):
-                refuse_deleted(opened)
-                number, kind = opened.header.sequence, opened.header.kind
-                if number == sequence or (sequence is None and kind != "note"):
-                    return opened
-                if sequence is not None and number < sequence:
-                    break
-            if sequence is not None:
-                raise no_record(thread, sequence, self._first(thread))
-            raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
-
-        return self._retry_if_pruned(thread, look)
-
+    @_retried
     def verify(
         self,
         thread: str,
@@ -334,17 +355,30 @@ class View:
         Raises:
             CheckpointError: one does not verify, or the anchor cannot move.
         """
-
-        def look() -> tuple[Head | None, int]:
-            head, count = None, 0
-            for opened in self.back(thread, first=first, every_signature=every_signature):
-                head, count = head or opened.head, count + 1
-            return head, count
-
-        head, count = self._retry_if_pruned(thread, look)
+        head, count = None, 0
+        for opened in self.back(thread, first=first, every_signature=every_signature):
+            head, count = head or opened.head, count + 1
         if anchor and head is not None:
             self._move(thread, head)
         return count
+
+    @_retried
+    def first_to_keep(self, thread: str, states: int, since: int) -> Opened | None:
+        """Return the first record of the newest `states` that are anchored, or None.
+
+        Args:
+            thread: the thread.
+            states: how many states to keep.
+            since: the sequence that it may not be above.
+        """
+        anchored = self.anchored(thread)
+        for opened in self.back(thread):
+            header = opened.header
+            seen = anchored is None or header.sequence <= anchored.sequence
+            states -= header.kind != "note" and seen and states > 0
+            if not states and header.sequence <= since:
+                return opened
+        return None
 
     def base(self, thread: str) -> Opened | None:
         """Return the verified base of a pruned thread, or None if it was never pruned."""
@@ -357,19 +391,7 @@ class View:
     def _place(self, thread: str, sequence: int) -> Place:
         return Place(self.store, self.tenant, thread, sequence)
 
-    def _retry_if_pruned(self, thread: str, look: Callable[[], _T]) -> _T:
-        """Look, and look again if a missing record was pruned in the meantime."""
-        before: object = None
-        for _ in range(TRIES):
-            try:
-                return look()
-            except (NotFound, RolledBack):
-                now = self.anchored(thread), self._first(thread)
-                if now == before:
-                    raise
-                before = now
-        return look()
-
+    @_retried
     def _end(self, thread: str) -> tuple[Opened | None, Head | None]:
         """Return the newest record, verified, and the anchor's head as read before it."""
         anchored, known = self.anchored(thread), self.known.get(thread)
@@ -552,17 +574,13 @@ class View:
         self._remember(thread, End(opened.head, anchored, state, kind == "deleted"))
         return opened
 
+    @_retried
     def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
         """Return the verified end of a thread, if `after` allows to build on it."""
-
-        def look() -> tuple[Opened | None, Head | None]:
-            opened, anchored = self._end(thread)
-            base = self.base(thread)
-            if base and base.header.sequence > (opened.header.sequence if opened else 0):
-                raise RolledBack(f"{thread} ends before its base.", kind="missing")
-            return opened, anchored
-
-        opened, anchored = self._retry_if_pruned(thread, look)
+        opened, anchored = self._end(thread)
+        base = self.base(thread)
+        if base and base.header.sequence > (opened.header.sequence if opened else 0):
+            raise RolledBack(f"{thread} ends before its base.", kind="missing")
         number, head = 0, None
         if opened is not None:
             refuse_deleted(opened)

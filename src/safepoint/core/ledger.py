@@ -608,20 +608,8 @@ class Ledger:
         if self._last(thread).header.kind == "deleted":
             return 0  # `erase` is for that
         # What is verified is anchored, and the anchored record stays.
-        anchored = self._view.anchored(thread)
         needed = MAX_SEQUENCE if since is None else check_sequence(since)
-
-        def look() -> Opened | None:
-            left = keep
-            for opened in self._view.back(thread):
-                header = opened.header
-                seen = anchored is None or header.sequence <= anchored.sequence
-                left -= header.kind != "note" and seen and left > 0
-                if not left and header.sequence <= needed:
-                    return opened
-            return None
-
-        first = self._view._retry_if_pruned(thread, look)  # noqa: SLF001  of our own kind
+        first = self._view.first_to_keep(thread, keep, needed)
         if first is None or first.header.sequence == 1:
             return 0
         detail = f"keep from #{first.header.sequence} on"
