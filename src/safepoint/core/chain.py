@@ -1,7 +1,8 @@
 """Chains of sealed records: one walk, back from the verified end, and one append.
 
-The anchor is always read before the storage. A save writes the storage first. So a concurrent save,
-or a save that was killed between its two writes, can only make the storage longer than the anchor.
+To verify the end of a thread, the anchor is read before the storage. A save writes the storage
+first. So a concurrent save, or a save that was killed between its two writes, can only make the
+storage longer than the anchor.
 That is not an alarm: the next save anchors both. A prune moves the anchor first and removes records
 afterwards, so a record that is missing while the anchor moves is looked for again.
 
@@ -148,7 +149,7 @@ def scoped(value: Any, tenant: str) -> Any:
     """
     if not isinstance(value, TenantStorage):
         raise ConfigurationError(
-            f"{type(value).__name__} is no TenantStorage, so it knows no tenants."
+            f"{type(value).__name__} has no methods tenant and tenants, so it knows no tenants."
         )
     return value.tenant(tenant)
 
@@ -173,9 +174,9 @@ class End(NamedTuple):
 class View:
     """Reads and verifies the records of a store, and appends to them.
 
-    Every read goes back from the end. The newest record is verified by its seal and against the
-    anchor. Each earlier one is verified by the digest that its successor names. So loading an old
-    record costs a read of all records after it.
+    A read goes back from the end. The newest record is verified by its seal and against the anchor.
+    Each earlier one is verified by the digest that its successor names. So loading an old record
+    costs a read of all records after it, unless the caller names it by a `Head` that it trusts.
 
     Args:
         storage: where the records are.
@@ -702,7 +703,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
 
 
 def _check_frozen(key: str, until: object, anchor: object) -> None:
-    """Refuse an anchor that still moves as the point up to which a revoked key counts."""
+    """Refuse a point up to which a revoked key counts if the ledger moves it, or has no anchor."""
     if anchor is None:
         raise ConfigurationError(
             f"Key {key} is revoked from a point on, and this ledger has no anchor.",
@@ -711,7 +712,7 @@ def _check_frozen(key: str, until: object, anchor: object) -> None:
     if is_same(until, anchor):
         raise ConfigurationError(
             f"Key {key} is revoked until the anchor that this ledger moves.",
-            'Give a copy that nobody writes: until=SQLiteAnchor("before/heads.db").',
+            'Give a copy that nobody writes: SQLiteAnchor("before/heads.db", read_only=True).',
         )
 
 

@@ -562,7 +562,7 @@ class Ledger:
                 pass
             if opened is None:
                 raise
-            self._cut(opened)  # what it stands before has verified
+            self._cut(opened)  # every record from the base to the end was verified
 
     def _anchor(self) -> Anchor:
         if self.anchor is None:
@@ -666,7 +666,9 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._retention()
-        self.verify(thread, anchor=self.anchor is not None)  # so it points to nothing that goes
+        self.verify(
+            thread, anchor=self.anchor is not None
+        )  # or it could name a record that is removed
         opened = self._last(thread)
         if opened.header.kind != "deleted":
             raise ConfigurationError(
@@ -882,6 +884,9 @@ RESUMING = (InvalidId,)
 
 class Log:
     """A journal for one store and one actor. Without a journal, nothing is written.
+
+    It does not anchor what it writes, unless the journal has an anchor of its own. Entries about
+    answers are anchored by `Journal.anchor_end` before the answer counts.
 
     Args:
         journal: where to write, or None.
