@@ -53,7 +53,7 @@ class Lease:
         expires: when another worker may take over the thread.
 
     Raises:
-        InvalidId: the thread or the owner is outside its grammar.
+        InvalidId: the thread, the owner or the token of an owner is outside its grammar.
     """
 
     thread: str
@@ -65,6 +65,8 @@ class Lease:
         check_name("thread", self.thread)
         if self.owner:
             check_name("worker", self.owner)
+            if self.token < 1:
+                raise InvalidId(f"{self.token} is not the token of a lease.", "Acquire the thread.")
 
     def acquired(self, owner: str, seconds: float, now: datetime) -> Lease:
         """Return the lease after `owner` acquires the thread.
