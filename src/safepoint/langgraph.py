@@ -612,7 +612,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 yield
             finally:
                 at, owners = self._whose(thread), self.ledger.owners
-                if owners.leases.worker is not None and not self._lines.has(at):
+                if owners.worker is not None and not self._lines.has(at):
                     known = self._threads.get(at)
                     owners.release(known.name if known else _name(thread, 0))
 
@@ -1010,7 +1010,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 self._refused.pop((id(_control(config)), self._whose(place.thread)), None)
             if _control(config) is not None:  # before a task runs, not after it
                 self._check_free(place.thread)
-                if (owners := self.ledger.owners).leases.worker is not None:
+                if (owners := self.ledger.owners).worker is not None:
                     name = self._thread(place.thread, lambda _: True).name
                     try:
                         owners.keep(name)
