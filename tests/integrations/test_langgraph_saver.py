@@ -633,7 +633,7 @@ def test_a_client_that_sends_one_run_id_twice_locks_nobody_out() -> None:
         if not ended:
             with pytest.raises(Conflict) as refusal, ThreadPoolExecutor(1) as pool:
                 pool.submit(graph.invoke, {"steps": ["retry"]}, run).result()
-            ended.append(refusal.value.kind)
+            ended.append(str(refusal.value.kind))
         return {"steps": ["done"]}
 
     graph = _line(("retry", retry)).compile(saver)
