@@ -42,6 +42,7 @@ REFUSED: list[tuple[Callable[[], object], type[CheckpointError], str]] = [
     (lambda: Lease("t").released(LEASE), NotOwner, "Thread 't' has no owner, and this lease"),
     # A lease becomes a path and a line of a file.
     (lambda: Lease("../t", "worker-a", 1, NOW), InvalidId, "'../t' is not a thread name."),
+    (lambda: Lease("t", "worker-a", 0, NOW), InvalidId, "0 is not the token of a lease."),
     (lambda: Lease("t", "a\nb", 1, NOW), InvalidId, r"'a\nb' is not a worker name."),
 ]
 

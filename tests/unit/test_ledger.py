@@ -485,7 +485,7 @@ def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
 
 def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(house: House) -> None:
     run = house.workflow().begin(old := house.ledger(worker="one"), THREAD)
-    owned = old.owners.leases.threads[os.getpid(), "", THREAD]
+    owned = old.owners.threads[os.getpid(), "", THREAD]
     before = owned.lease
     old.save("order-8", {})
     assert owned.lease == before
@@ -519,7 +519,7 @@ def test_threads_of_one_process_claim_once() -> None:
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(ledger.owners.keep, THREAD) for _ in range(2)]:
             done.result()
-    assert ledger.owners.leases.threads[os.getpid(), "", THREAD].lease.token == 1
+    assert ledger.owners.threads[os.getpid(), "", THREAD].lease.token == 1
 
 
 def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another() -> None:

@@ -229,6 +229,23 @@ def test_signatures_below_the_anchor_count_where_every_one_is_asked_for(
     assert list(target.threads()) == []
 
 
+def test_the_key_of_each_record_that_is_handed_out_is_proven() -> None:
+    """Line 1 names the key and no digest covers it, so the second read checks signatures, too."""
+    storage, other = Memory(), Memory()
+    ledger = opened(storage, keys=Keyring(KEY, verify=[NEW]))
+    fill(ledger, 3)
+    fill(opened(other), 3)
+    genuine = storage.read(THREAD, 2)
+    renamed = genuine.replace(KEY.id.encode(), NEW.id.encode(), 1)
+    for put, refusal in ((renamed, SealBroken), (other.read(THREAD, 2), RolledBack)):
+        walk = ledger._view.forward(THREAD, every_signature=True)
+        assert next(walk).key == KEY.id  # the first walk, over the whole thread, is done
+        storage.put(THREAD, 2, put)
+        with pytest.raises(refusal, match=r"#2 was changed after|#2 is not the record that this"):
+            next(walk)
+        storage.put(THREAD, 2, genuine)
+
+
 # What was deleted stays deleted
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from safepoint import (
 )
 from safepoint.core import errors
 from safepoint.core.errors import ConfigurationError, DecodeError
-from safepoint.models import PickleLimits, read_pickle
-from tests.unit.archive_helpers import cases, made
+from safepoint.models import PickleLimits, inspect, read_pickle
+from tests.unit.archive_helpers import cases, made, name, proto
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
 from tests.unit.commands import said
 
@@ -53,9 +54,26 @@ def test_a_pickle_that_is_more_than_data_is_refused(what: str, error: str, word:
 
 def test_each_limit_holds() -> None:
     data = pickle.dumps({"a": ["text" * 5, (1, 2)]})
-    for name in ("data_bytes", "opcodes", "memo", "nodes", "text_bytes", "depth"):
+    for limit in ("data_bytes", "opcodes", "memo", "nodes", "text_bytes", "depth"):
         with pytest.raises(LimitExceeded):
-            read_pickle(data, limits=PickleLimits(**{name: 1}))
+            read_pickle(data, limits=PickleLimits(**{limit: 1}))
+
+
+QUICK = {
+    "a memo of one hash": proto(b"N", *(b"p%d\n" % (n * (2**61 - 1)) for n in range(20_000))),
+    "a number behind blanks": b"I" + b" " * 200_000 + b"!\n.",
+    "items one by one": proto(name("collections", "deque") + b")R" + b"Na" * 200_000),
+}
+
+
+@pytest.mark.parametrize("what", QUICK)
+def test_a_look_takes_no_more_than_time_in_proportion(what: str) -> None:
+    """Each took the square of its size: minutes for a file of a megabyte."""
+    begin = time.process_time()
+    inspect(QUICK[what])
+    with pytest.raises(errors.CheckpointError):
+        read_pickle(QUICK[what])
+    assert time.process_time() - begin < 8
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, str, str]:

@@ -1,7 +1,8 @@
 """Chains of sealed records: one walk, back from the verified end, and one append.
 
-The anchor is always read before the storage. A save writes the storage first. So a concurrent save,
-or a save that was killed between its two writes, can only make the storage longer than the anchor.
+To verify the end of a thread, the anchor is read before the storage. A save writes the storage
+first. So a concurrent save, or a save that was killed between its two writes, can only make the
+storage longer than the anchor.
 That is not an alarm: the next save anchors both. A prune moves the anchor first and removes records
 afterwards, so a record that is missing while the anchor moves is looked for again.
 
@@ -21,9 +22,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import Any, Final, Literal, NamedTuple, TypeVar
+from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
 
 from safepoint.core.anchor import Anchor, TenantAnchor
 from safepoint.core.errors import (
@@ -64,11 +66,33 @@ from safepoint.core.storage import (
 
 _REMEMBERED: Final = 1024
 TRIES: Final = 1000  # of a record that others come before
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
+def _retried(
+    method: Callable[Concatenate[View, str, _P], _T],
+) -> Callable[Concatenate[View, str, _P], _T]:
+    """Read a thread again if a record that is missing was pruned in the meantime."""
+
+    @wraps(method)
+    def retry(view: View, thread: str, /, *args: _P.args, **options: _P.kwargs) -> _T:
+        before: object = None
+        for _ in range(TRIES):
+            try:
+                return method(view, thread, *args, **options)
+            except (NotFound, RolledBack):
+                now = view.anchored(thread), view._first(thread)  # noqa: SLF001  of our own kind
+                if now == before:
+                    raise
+                before = now
+        return method(view, thread, *args, **options)
+
+    return retry
+
+
 @contextmanager
-def _translated(
+def translated(
     what: str,
     kind: Literal["anchor", "journal"] | None = None,
     to: type[CheckpointError] = Unavailable,
@@ -86,22 +110,12 @@ def _translated(
 
 def storage_errors(doing: str, what: object) -> AbstractContextManager[None]:
     """Turn an exception of a custom storage into an error of this package."""
-    return _translated(f"The storage could not {doing} {what}")
+    return translated(f"The storage could not {doing} {what}")
 
 
 def anchor_errors(doing: str, what: str) -> AbstractContextManager[None]:
     """Turn an exception of a custom anchor into an error of this package."""
-    return _translated(f"The anchor could not {doing} {what}", "anchor")
-
-
-def journal_errors() -> AbstractContextManager[None]:
-    """Turn an exception of a custom journal into an error of this package."""
-    return _translated("The journal could not be written", "journal")
-
-
-def cipher_errors(to: type[CheckpointError], doing: str) -> AbstractContextManager[None]:
-    """Turn an exception of a cipher into an error of this package."""
-    return _translated(f"The cipher could not {doing} the state", to=to)
+    return translated(f"The anchor could not {doing} {what}", "anchor")
 
 
 def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
@@ -120,7 +134,7 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
         return opened.payload
     if key is None:
         raise DecodeError(f"{shown} is not encrypted, and this ledger has a cipher.")
-    with cipher_errors(DecodeError, "decrypt"):
+    with translated("The cipher could not decrypt the state", to=DecodeError):
         plain = cipher.open(opened.payload, key, opened.header.place)
         if type(plain) is not bytes:
             raise TypeError
@@ -135,7 +149,7 @@ def scoped(value: Any, tenant: str) -> Any:
     """
     if not isinstance(value, TenantStorage):
         raise ConfigurationError(
-            f"{type(value).__name__} is no TenantStorage, so it knows no tenants."
+            f"{type(value).__name__} has no methods tenant and tenants, so it knows no tenants."
         )
     return value.tenant(tenant)
 
@@ -160,9 +174,9 @@ class End(NamedTuple):
 class View:
     """Reads and verifies the records of a store, and appends to them.
 
-    Every read goes back from the end. The newest record is verified by its seal and against the
-    anchor. Each earlier one is verified by the digest that its successor names. So loading an old
-    record costs a read of all records after it.
+    A read goes back from the end. The newest record is verified by its seal and against the anchor.
+    Each earlier one is verified by the digest that its successor names. So loading an old record
+    costs a read of all records after it, unless the caller names it by a `Head` that it trusts.
 
     Args:
         storage: where the records are.
@@ -254,7 +268,7 @@ class View:
             NotFound: the next one was pruned meanwhile.
         """
         if end is None:
-            opened, _ = self._retry_if_pruned(thread, lambda: self._end(thread))
+            opened, _ = self._end(thread)
         else:
             opened = self._read_known(thread, end, ANCHOR)
         if opened is None:
@@ -281,18 +295,23 @@ class View:
 
         Args:
             thread: the thread.
-            digests: what a walk back has verified, by sequence: then there is no second walk.
-            every_signature: check every signature, not only the newest record's.
+            digests: what a walk back has verified, by sequence: then there is no other walk.
+            every_signature: check every signature, in both reads. Without it, a record's `key` is
+                the unsigned hint of its line 1.
         """
-
-        def look() -> dict[int, str]:
-            return digests_of(self.back(thread, every_signature=every_signature))
-
-        found = self._retry_if_pruned(thread, look) if digests is None else digests
+        found = self._digests(thread, every_signature) if digests is None else digests
         sequences = range(min(found, default=1), max(found, default=0) + 1)
         for place, record in self._records(thread, sequences):
-            yield self._open(record, place, digest=found[place.sequence])
+            digest = found[place.sequence]
+            opened = self._open(record, place, digest=None if every_signature else digest)
+            check_is(opened, Head(place.sequence, digest), PROCESS)
+            yield opened
 
+    @_retried
+    def _digests(self, thread: str, every_signature: bool) -> dict[int, str]:
+        return digests_of(self.back(thread, every_signature=every_signature))
+
+    @_retried
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
         """Return the record at `sequence`, or the newest one that is not a note.
 
@@ -306,21 +325,18 @@ class View:
         """
         if isinstance(sequence, Head):
             return self._read_known(thread, sequence, PROCESS)
+        for opened in self.back(thread):
+            refuse_deleted(opened)
+            number, kind = opened.header.sequence, opened.header.kind
+            if number == sequence or (sequence is None and kind != "note"):
+                return opened
+            if sequence is not None and number < sequence:
+                break
+        if sequence is not None:
+            raise no_record(thread, sequence, self._first(thread))
+        raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
 
-        def look() -> Opened:
-            for opened in self.back(thread):
-                refuse_deleted(opened)
-                number, kind = opened.header.sequence, opened.header.kind
-                if number == sequence or (sequence is None and kind != "note"):
-                    return opened
-                if sequence is not None and number < sequence:
-                    break
-            if sequence is not None:
-                raise no_record(thread, sequence, self._first(thread))
-            raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
-
-        return self._retry_if_pruned(thread, look)
-
+    @_retried
     def verify(
         self,
         thread: str,
@@ -340,17 +356,30 @@ class View:
         Raises:
             CheckpointError: one does not verify, or the anchor cannot move.
         """
-
-        def look() -> tuple[Head | None, int]:
-            head, count = None, 0
-            for opened in self.back(thread, first=first, every_signature=every_signature):
-                head, count = head or opened.head, count + 1
-            return head, count
-
-        head, count = self._retry_if_pruned(thread, look)
+        head, count = None, 0
+        for opened in self.back(thread, first=first, every_signature=every_signature):
+            head, count = head or opened.head, count + 1
         if anchor and head is not None:
             self._move(thread, head)
         return count
+
+    @_retried
+    def first_to_keep(self, thread: str, states: int, since: int) -> Opened | None:
+        """Return the first record of the newest `states` that are anchored, or None.
+
+        Args:
+            thread: the thread.
+            states: how many states to keep.
+            since: the sequence that it may not be above.
+        """
+        anchored = self.anchored(thread)
+        for opened in self.back(thread):
+            header = opened.header
+            seen = anchored is None or header.sequence <= anchored.sequence
+            states -= header.kind != "note" and seen and states > 0
+            if not states and header.sequence <= since:
+                return opened
+        return None
 
     def base(self, thread: str) -> Opened | None:
         """Return the verified base of a pruned thread, or None if it was never pruned."""
@@ -363,19 +392,7 @@ class View:
     def _place(self, thread: str, sequence: int) -> Place:
         return Place(self.store, self.tenant, thread, sequence)
 
-    def _retry_if_pruned(self, thread: str, look: Callable[[], _T]) -> _T:
-        """Look, and look again if a missing record was pruned in the meantime."""
-        before: object = None
-        for _ in range(TRIES):
-            try:
-                return look()
-            except (NotFound, RolledBack):
-                now = self.anchored(thread), self._first(thread)
-                if now == before:
-                    raise
-                before = now
-        return look()
-
+    @_retried
     def _end(self, thread: str) -> tuple[Opened | None, Head | None]:
         """Return the newest record, verified, and the anchor's head as read before it."""
         anchored, known = self.anchored(thread), self.known.get(thread)
@@ -558,17 +575,13 @@ class View:
         self._remember(thread, End(opened.head, anchored, state, kind == "deleted"))
         return opened
 
+    @_retried
     def _end_to_build_on(self, thread: str, after: int | Head | None) -> End | None:
         """Return the verified end of a thread, if `after` allows to build on it."""
-
-        def look() -> tuple[Opened | None, Head | None]:
-            opened, anchored = self._end(thread)
-            base = self.base(thread)
-            if base and base.header.sequence > (opened.header.sequence if opened else 0):
-                raise RolledBack(f"{thread} ends before its base.", kind="missing")
-            return opened, anchored
-
-        opened, anchored = self._retry_if_pruned(thread, look)
+        opened, anchored = self._end(thread)
+        base = self.base(thread)
+        if base and base.header.sequence > (opened.header.sequence if opened else 0):
+            raise RolledBack(f"{thread} ends before its base.", kind="missing")
         number, head = 0, None
         if opened is not None:
             refuse_deleted(opened)
@@ -690,7 +703,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
 
 
 def _check_frozen(key: str, until: object, anchor: object) -> None:
-    """Refuse an anchor that still moves as the point up to which a revoked key counts."""
+    """Refuse a point up to which a revoked key counts if the ledger moves it, or has no anchor."""
     if anchor is None:
         raise ConfigurationError(
             f"Key {key} is revoked from a point on, and this ledger has no anchor.",
@@ -699,7 +712,7 @@ def _check_frozen(key: str, until: object, anchor: object) -> None:
     if is_same(until, anchor):
         raise ConfigurationError(
             f"Key {key} is revoked until the anchor that this ledger moves.",
-            'Give a copy that nobody writes: until=SQLiteAnchor("before/heads.db").',
+            'Give a copy that nobody writes: SQLiteAnchor("before/heads.db", read_only=True).',
         )
 
 

@@ -53,13 +53,15 @@ _EXACT: Final = sum(
     option for name, option in vars(ormsgpack).items() if name.startswith("OPT_PASSTHROUGH_")
 )
 _LONGEST_PATH: Final = 32_767  # on Windows; elsewhere it is less
-_ONE_HASH: Final = 64  # as -1 and -2 share theirs, so do the corners of a cube of six dimensions
-_PROVED: Final = 50_000  # values that were restored as a proof, to remember
-_COPIES: Final = 16  # each extension type is handed out as a copy, with what is inside
-_UNSEEN: Final = 8  # extension types inside one another that are read before nesting is measured
+# Values of a set that may share one hash: -1 and -2 do, and so do 64 tuples of six of them.
+_ONE_HASH: Final = 64
+_PROVED: Final = 50_000  # how many values a codec remembers as proven to restore
+# The library may copy so many times the limit of a state, because it copies nested extension types.
+_COPIES: Final = 16
+_UNSEEN: Final = 8  # how deep extension types are read before the depth of the rest is checked
 _WORD: Final = re.compile(r"[A-Za-z_]{1,24}\Z")
 _TAG: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,254}\Z")
-_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or something that looks like it
+_NOT_FINITE: Final = re.compile(rb"\xcb[\x7f\xff][\xf0-\xff]")  # or other bytes that look like it
 # First bytes of values that take no memory of their own, and nearly all of a text.
 _LIGHT: Final = bytes(each for each in range(256) if not 0x80 <= each < 0xFB)
 _NO_STATE: Final = "The encoded state is not MessagePack, or a value is malformed."
@@ -173,7 +175,7 @@ _BUILT_IN: Final[_Table] = {
 _TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
 _NESTED: Final = {list, dict}
 _STR: Final = {str}
-# What the library writes as something else, without a word.
+# Types that the library writes as another type without an error.
 _UNSAID: Final = {Ext, ormsgpack.Fragment, memoryview, bytearray}
 _NATIVE: Final = (type(None), bool, float, str, bytes, list)
 _FIXED: Final = {type(None), bool, float, str, bytes, *[*_BUILT_IN][:_LAST_TEXT]}

@@ -2,7 +2,7 @@
 
 ```{ .text data-check="subclasses" data-module="safepoint.core.errors" }
 CheckpointError
-├── InvalidId            a thread or store name outside the grammar
+├── InvalidId            a name, sequence or digest outside its grammar
 ├── NotFound             no such checkpoint
 │   └── ThreadDeleted    deleted on purpose, by a signed record
 ├── Conflict             another writer took that sequence first
@@ -74,7 +74,7 @@ class CheckpointError(Exception):
 
 
 class InvalidId(CheckpointError, ValueError):
-    """A thread or store name is outside the grammar, so it never reaches a file name or a query."""
+    """A name, sequence or digest is outside its grammar: it reaches no file name and no query."""
 
     do = "Use 1 to 64 of a-z, 0-9, '-' and '_', and start with a letter or digit."
 

@@ -155,8 +155,9 @@ class Event:
 
     Attributes:
         what: one of `WHATS`.
-        outcome: "intended" before it is done, then "done" or "refused". A save, a delete and an act
-            have no "done": the next record proves it.
+        outcome: "intended" before it is done, then "done" or "refused". A save, a delete, a move,
+            an act and the pause of a `Workflow` have no "done": the next record of their thread
+            proves them.
         actor: who.
         store: the name of the store that it is about.
         thread: the thread, or None for the whole store.
@@ -327,7 +328,7 @@ class Journal(Closing):
         return Entry(**said, number=done.sequence, at=datetime.fromisoformat(done.created))
 
     def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
-        """Yield the entries by time, those of all tenants too. All before each is verified.
+        """Yield the entries by time, those of all tenants too, once all of them are verified.
 
         The entries of one chain stay in order, even if their times are not.
 

@@ -543,7 +543,7 @@ class Keyring:
             if self._revoked.setdefault(entry.key.id, entry) is not entry:
                 raise Unsafe(
                     f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
-                    "Keep the entry that lets less count.",
+                    "Keep the entry with the earlier point.",
                 )
             self._keys.setdefault(entry.key.id, entry.key)
         if signing is not None:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
@@ -18,14 +18,13 @@ from safepoint.core.chain import (
     View,
     anchor_errors,
     check_apart,
-    cipher_errors,
     digests_of,
     is_same,
-    journal_errors,
     plain_of,
     refuse_deleted,
     scoped,
     storage_errors,
+    translated,
 )
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
@@ -155,7 +154,7 @@ class Ledger:
         self.anchor: Final = anchor
         self.journal: Final = journal
         self.log: Final = Log(journal, actor, store, tenant)
-        self.owners = Owners(storage, tenant, self.log, Leases(worker, seconds))
+        self.owners = Owners(storage, tenant, self.log, worker, seconds)
         self._view: Final = self._make_view(anchor)
 
     def __repr__(self) -> str:
@@ -200,7 +199,9 @@ class Ledger:
         }
         made = Ledger(storage, **(given | changes))
         made.places = self.places
-        made.owners = Owners(made.storage, made.tenant_name, made.log, self.owners.leases)
+        made.owners = replace(
+            self.owners, storage=made.storage, tenant=made.tenant_name, log=made.log
+        )
         return made
 
     # --- save
@@ -307,8 +308,7 @@ class Ledger:
                     "Save its first state.",
                 )
             sealed = self._seal(payload, place, fields, previous)
-            if self.journal is not None:
-                self.log.write(what, "intended", thread, sealed[1].head)
+            self.log.write(what, "intended", thread, sealed[1].head)
             return sealed
 
         def missed(error: CheckpointError) -> None:
@@ -334,7 +334,7 @@ class Ledger:
 
     def _encrypt(self, cipher: Cipher, plain: bytes, place: Place) -> tuple[str, bytes]:
         most = self.codec.limits.state_bytes + 2048
-        with cipher_errors(EncodeError, "encrypt"):
+        with translated("The cipher could not encrypt the state", to=EncodeError):
             closed = cipher.close(plain, place)
             if type(closed[1]) is not bytes or not KEY_ID.fullmatch(closed[0]):
                 raise TypeError
@@ -562,7 +562,7 @@ class Ledger:
                 pass
             if opened is None:
                 raise
-            self._cut(opened)  # what it stands before has verified
+            self._cut(opened)  # every record from the base to the end was verified
 
     def _anchor(self) -> Anchor:
         if self.anchor is None:
@@ -608,20 +608,8 @@ class Ledger:
         if self._last(thread).header.kind == "deleted":
             return 0  # `erase` is for that
         # What is verified is anchored, and the anchored record stays.
-        anchored = self._view.anchored(thread)
         needed = MAX_SEQUENCE if since is None else check_sequence(since)
-
-        def look() -> Opened | None:
-            left = keep
-            for opened in self._view.back(thread):
-                header = opened.header
-                seen = anchored is None or header.sequence <= anchored.sequence
-                left -= header.kind != "note" and seen and left > 0
-                if not left and header.sequence <= needed:
-                    return opened
-            return None
-
-        first = self._view._retry_if_pruned(thread, look)  # noqa: SLF001  of our own kind
+        first = self._view.first_to_keep(thread, keep, needed)
         if first is None or first.header.sequence == 1:
             return 0
         detail = f"keep from #{first.header.sequence} on"
@@ -678,7 +666,9 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._retention()
-        self.verify(thread, anchor=self.anchor is not None)  # so it points to nothing that goes
+        self.verify(
+            thread, anchor=self.anchor is not None
+        )  # or it could name a record that is removed
         opened = self._last(thread)
         if opened.header.kind != "deleted":
             raise ConfigurationError(
@@ -895,6 +885,9 @@ RESUMING = (InvalidId,)
 class Log:
     """A journal for one store and one actor. Without a journal, nothing is written.
 
+    It does not anchor what it writes, unless the journal has an anchor of its own. Entries about
+    answers are anchored by `Journal.anchor_end` before the answer counts.
+
     Args:
         journal: where to write, or None.
         actor: who acts.
@@ -933,7 +926,7 @@ class Log:
         rest = *known, detail, self.tenant
         event = Event(what, outcome, who, self.store, thread, *rest)
         try:
-            with journal_errors():
+            with translated("The journal could not be written", "journal"):
                 self.journal.record(event)
         except CheckpointError as error:
             if outcome != "done":
@@ -989,53 +982,49 @@ class Log:
 # --- leases: who may write a thread
 
 
-class Leases:
-    """The leases of one worker, for all tenants. Ledgers from `tenant` and `rotated` share them.
+@dataclass(eq=False)
+class Owners:
+    """The leases on the threads of one ledger. The ledgers of one worker share theirs.
 
     Attributes:
-        worker: the name under which the first write takes a lease; None to take none.
-        seconds: how long such a lease lasts. A write renews it after half of that time.
-    """
-
-    def __init__(self, worker: str | None, seconds: float) -> None:
-        self.worker = None if worker is None else check_name("worker", worker)
-        self.seconds = seconds
-        self.threads: dict[tuple[int, str, str], Owned] = {}  # by process, tenant and thread
-        self.lock = Lock()
-
-
-class Owners:
-    """The leases on the threads of one ledger.
-
-    Args:
         storage: where the leases are, if it is a `LeasingStorage`.
         tenant: the tenant of the threads, or "".
         log: where each owner is recorded.
-        leases: the leases of this worker.
+        worker: the name under which the first write takes a lease; None to take none.
+        seconds: how long such a lease lasts. A write renews it after half of that time.
+        threads: the lease of each thread, by process, tenant and thread.
 
     Raises:
         ConfigurationError: a worker is named, and the storage knows no owners.
     """
 
-    def __init__(self, storage: CheckpointStorage, tenant: str, log: Log, leases: Leases) -> None:
-        self._storage, self._tenant, self._log, self.leases = storage, tenant, log, leases
-        if leases.worker is not None:
-            self._leasing()
+    storage: CheckpointStorage
+    tenant: str
+    log: Log
+    worker: str | None
+    seconds: float
+    threads: dict[tuple[int, str, str], Owned] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def __post_init__(self) -> None:
+        if self.worker is not None:
+            check_name("worker", self.worker)
+            self.leasing()
 
     def own(self, thread: str, worker: str, seconds: float) -> Owned:
         """Take the lease of a thread, as `Ledger.own` says."""
-        storage, at = self._leasing(), self._at(check_name("thread", thread))
-        if at in self.leases.threads:
+        storage, at = self.leasing(), self.at(check_name("thread", thread))
+        if at in self.threads:
             raise ConfigurationError(f"This ledger owns {thread} already.")
-        with self._log.watching("own", thread), storage_errors("lease", thread):
+        with self.log.watching("own", thread), storage_errors("lease", thread):
             lease = storage.acquire(thread, worker, seconds)
         try:
             detail = f"{lease.owner} with token {lease.token}"
-            self._log.write("own", "done", thread, detail=detail)
+            self.log.write("own", "done", thread, detail=detail)
         except BaseException:
             storage.release(lease)
             raise
-        self.leases.threads[at] = owned = Owned(self, lease, seconds)
+        self.threads[at] = owned = Owned(self, lease, seconds)
         return owned
 
     def other(self, thread: str) -> str | None:
@@ -1045,26 +1034,26 @@ class Owners:
         refuses saves by anyone else. It is free for a worker that takes leases by itself.
         """
         check_name("thread", thread)
-        lease, owned = None, self.leases.threads.get(self._at(thread))
+        lease, owned = None, self.threads.get(self.at(thread))
         with storage_errors("find the owner of", thread):
-            if isinstance(self._storage, LeasingStorage):
-                lease = self._storage.lease(thread)
+            if isinstance(self.storage, LeasingStorage):
+                lease = self.storage.lease(thread)
         if lease is None or (owned is not None and owned.lease.token == lease.token):
             return None
-        if self.leases.worker and owned is None and lease.expires <= datetime.now(UTC):
+        if self.worker and owned is None and lease.expires <= datetime.now(UTC):
             return None
         return lease.owner
 
     def token(self, thread: str) -> int | None:
         """Return the token to save with, and take or renew the lease if necessary."""
-        mine, at = self.leases, self._at(thread)
-        owned = mine.threads.get(at)
-        if mine.worker is not None:
+        at = self.at(thread)
+        owned = self.threads.get(at)
+        if self.worker is not None:
             if owned is None:
-                with mine.lock:  # or two threads of this process would fence each other off
-                    owned = mine.threads.get(at) or self.own(thread, mine.worker, mine.seconds)
+                with self.lock:  # or two threads of this process would fence each other off
+                    owned = self.threads.get(at) or self.own(thread, self.worker, self.seconds)
             elif time.monotonic() - owned.renewed > owned.seconds / 2:
-                self._renew(owned)
+                owned.renew()
         return None if owned is None else owned.lease.token
 
     def keep(self, thread: str) -> None:
@@ -1073,15 +1062,15 @@ class Owners:
         Raises:
             NotOwner: another worker holds it.
         """
-        if owned := self.leases.threads.get(self._at(thread)):
-            self._renew(owned)
+        if owned := self.threads.get(self.at(thread)):
+            owned.renew()
             return
         if self.token(thread) is not None:
             return
         other = self.other(thread)
         why = other and f"is held by worker '{other}', and this ledger does not own it"
         with storage_errors("find the owner of", thread):
-            storage = self._storage
+            storage = self.storage
             if not other and isinstance(storage, LoginStorage) and storage.foreign(thread):
                 why = "was written by another login, and this one has not acquired it"
         if why:
@@ -1092,34 +1081,21 @@ class Owners:
 
         If another worker has taken it in the meantime, it stays theirs.
         """
-        for at, owned in list(self.leases.threads.items()):
-            if at == self._at(at[2] if thread is None else thread):
+        for at, owned in list(self.threads.items()):
+            if at == self.at(at[2] if thread is None else thread):
                 owned.release()
 
-    def let_go(self, owned: Owned) -> None:
-        """Release one lease, once."""
-        at = self._at(owned.lease.thread)
-        if self.leases.threads.get(at) is owned:
-            del self.leases.threads[at]
-            with suppress(NotOwner), storage_errors("release", owned.lease.thread):
-                self._leasing().release(owned.lease)
-
-    def _at(self, thread: str) -> tuple[int, str, str]:
+    def at(self, thread: str) -> tuple[int, str, str]:
         """Return where its lease is. What was taken before a fork stays with the parent."""
-        return os.getpid(), self._tenant, thread
+        return os.getpid(), self.tenant, thread
 
-    def _renew(self, owned: Owned) -> None:
-        thread = owned.lease.thread
-        with self._log.watching("own", thread), storage_errors("lease", thread):
-            owned.lease = self._leasing().renew(owned.lease, owned.seconds)
-        owned.renewed = time.monotonic()
-
-    def _leasing(self) -> LeasingStorage:
-        if not isinstance(self._storage, LeasingStorage):
+    def leasing(self) -> LeasingStorage:
+        """Return the storage, if it knows owners."""
+        if not isinstance(self.storage, LeasingStorage):
             raise ConfigurationError(
-                f"{type(self._storage).__name__} is no LeasingStorage, so it knows no owners."
+                f"{type(self.storage).__name__} is no LeasingStorage, so it knows no owners."
             )
-        return self._storage
+        return self.storage
 
 
 @dataclass(eq=False)
@@ -1138,8 +1114,19 @@ class Owned(AbstractContextManager["Owned"]):
     renewed: float = field(default_factory=time.monotonic, init=False, repr=False)
 
     def release(self) -> None:
-        """Release the thread. If another worker has taken it, it stays theirs."""
-        self.owners.let_go(self)
+        """Release the thread, once. If another worker has taken it, it stays theirs."""
+        thread, owners = self.lease.thread, self.owners
+        if owners.threads.get(at := owners.at(thread)) is self:
+            del owners.threads[at]
+            with suppress(NotOwner), storage_errors("release", thread):
+                owners.leasing().release(self.lease)
+
+    def renew(self) -> None:
+        """Renew the lease for as many seconds from now."""
+        thread, owners = self.lease.thread, self.owners
+        with owners.log.watching("own", thread), storage_errors("lease", thread):
+            self.lease = owners.leasing().renew(self.lease, self.seconds)
+        self.renewed = time.monotonic()
 
     def __exit__(self, *_: object) -> None:
         self.release()

@@ -109,7 +109,10 @@ def _base32(data: bytes) -> str:
 
 
 def journal_of(store: str) -> str:
-    """Return the name by which the anchor of a store knows what its journal says of answers."""
+    """Return the name under which a store's anchor has the heads of its journal.
+
+    `Journal.anchor_end` moves them, once an entry about an answer is written.
+    """
     return RESERVED + digest_of(store.encode()).removeprefix("sha256:")[:32]
 
 

@@ -1,4 +1,7 @@
-"""The one sealed envelope: seal, open, link. These functions decide; they touch no disk."""
+"""The one sealed envelope: seal, open, link. These functions decide about bytes they are given.
+
+The exception is a revoked key: then the copy of the anchor in `Revoked.until` is read.
+"""
 
 from __future__ import annotations
 
@@ -230,7 +233,8 @@ class Opened:
     Attributes:
         header: line 2.
         digest: the digest of line 2, which the next record names. It is independent of the key.
-        key: the id of the key that sealed it.
+        key: the id of the key that sealed it. If the record was verified by `digest` alone, it is
+            the hint of line 1, which nothing proves.
         payload: the encoded state, or its ciphertext.
     """
 
@@ -346,7 +350,8 @@ def open_sealed(
         keys: the trusted keys.
         base: whether this must be the base of a pruned thread instead of a checkpoint.
         digest: the predecessor's digest that a verified record names. It replaces the check of the
-            signature, because nobody can make another header with the same digest.
+            signature, because nobody can make another header with the same digest. It says nothing
+            about line 1. If the ring has a revoked key, the signature is checked in any case.
         limits: how large it may be.
         use: the use that the signature must name.
 

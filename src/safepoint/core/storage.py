@@ -53,7 +53,7 @@ class Lease:
         expires: when another worker may take over the thread.
 
     Raises:
-        InvalidId: the thread or the owner is outside its grammar.
+        InvalidId: the thread, the owner or the token of an owner is outside its grammar.
     """
 
     thread: str
@@ -65,6 +65,8 @@ class Lease:
         check_name("thread", self.thread)
         if self.owner:
             check_name("worker", self.owner)
+            if self.token < 1:
+                raise InvalidId(f"{self.token} is not the token of a lease.", "Acquire the thread.")
 
     def acquired(self, owner: str, seconds: float, now: datetime) -> Lease:
         """Return the lease after `owner` acquires the thread.
@@ -123,18 +125,17 @@ class Lease:
         return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.")
 
 
-def check_span(seconds: float, now: datetime) -> datetime:
-    """Return `now` in UTC, if a lease may last so many seconds.
+def check_seconds(seconds: float) -> None:
+    """Refuse a time that a lease cannot last.
 
     Raises:
-        ConfigurationError: a lease cannot.
+        ConfigurationError: it is shorter or longer than a lease.
     """
     if not _LEAST <= seconds <= MAX_SECONDS:
         raise ConfigurationError(
             f"{seconds} is not how many seconds a lease can last.",
             f"Write a number from {_LEAST} to {MAX_SECONDS}, and renew the lease in good time.",
         )
-    return now.astimezone(UTC)
 
 
 class CheckpointStorage(Protocol):
@@ -298,7 +299,7 @@ class Closing:
 
 
 class Tenants:
-    """Separates the threads of each tenant by a prefix."""
+    """Gives a storage or an anchor a scope for each tenant, which its own methods keep apart."""
 
     _tenant = ""
 
@@ -347,7 +348,8 @@ class Leasing(ABC):
         """
         check_name("thread", thread)
         check_name("worker", owner)
-        moment = check_span(seconds, self._clock())
+        check_seconds(seconds)
+        moment = self._clock().astimezone(UTC)
         return self._change_lease(thread, lambda old: old.acquired(owner, seconds, moment))
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
@@ -360,7 +362,8 @@ class Leasing(ABC):
             NotOwner: it was released, or another one took its place.
             Unavailable: the storage could not keep it.
         """
-        moment = check_span(seconds, self._clock())
+        check_seconds(seconds)
+        moment = self._clock().astimezone(UTC)
         return self._change_lease(lease.thread, lambda old: old.renewed(lease, seconds, moment))
 
     def release(self, lease: Lease) -> None:
@@ -402,7 +405,7 @@ def is_thread(name: object) -> bool:
     return True
 
 
-def span(first: object, last: object) -> range:
+def sequences(first: object, last: object) -> range:
     """Return the sequences from `first` to `last`, downwards if `last` is lower.
 
     Raises:
@@ -552,7 +555,7 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
             NotFound: one is missing. Those before it were already returned.
         """
         check_name("thread", thread)
-        return (self.read(thread, sequence) for sequence in span(first, last))
+        return (self.read(thread, sequence) for sequence in sequences(first, last))
 
     def _last_lease(self, thread: str) -> Lease:
         return self._leases.get((self._tenant, thread), Lease(thread))

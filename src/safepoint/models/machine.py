@@ -17,7 +17,7 @@ import io
 import pickle
 import pickletools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import partial
@@ -54,6 +54,8 @@ class Name:
 
     def __call__(self, *arguments: Any) -> Drawn:
         """Draw a call of it."""
+        if len(arguments) > _SOME:  # which can be the same ones for a million calls
+            raise _odd(f"gives {self} more than {_SOME} arguments")
         return Drawn("call", self, arguments)
 
     def __setstate__(self, state: object) -> None:
@@ -144,7 +146,8 @@ class Drawn:
     def extend(self, items: Any) -> None:
         """Append items to what a call returns, such as a deque."""
         self._only("call")
-        self.items = [*self.items, *items]
+        self.items = self.items or []
+        self.items += items
 
     def __setstate__(self, state: Any) -> None:
         self._only("call")
@@ -302,7 +305,7 @@ def _odd(what: str, at: int | None = None) -> DecodeError:
     return DecodeError(f"The pickle {what}{where}.", INTACT)
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds stand-ins alone
     """Python's own, which makes a drawing of what `rewritten` left."""
 
     def __init__(self, code: bytes, find: Callable[[Ref], Name]) -> None:
@@ -524,8 +527,10 @@ class Builder:
         """Append items to what a call returned. In plain data nothing takes any."""
         raise DecodeError(f"The pickle appends to {target}, which takes nothing.", NOT_DATA)
 
-    def arguments(self, parts: Iterable[Any], depth: int) -> list[Any]:
+    def arguments(self, parts: Collection[Any], depth: int) -> list[Any]:
         """Return arguments, built. A name may be one, and is handed on as it is."""
+        text = sum(len(part) for part in parts if type(part) in (str, bytes))
+        self._count(0, text, depth)  # what is called may copy it
         return [
             part
             if type(part) is Name and type(part.entry) not in (Constant, Class)

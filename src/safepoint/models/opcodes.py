@@ -19,7 +19,7 @@ from safepoint.models.machine import INTACT, named
 _LONGEST: Final = 64 * 1024  # of a text that may be a name
 _LINE: Final = 1024 * 1024
 _ANY: Final = "x"  # stands for a text that was not decoded, and may be any name
-_LOOSE: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*\Z")
+_LOOSE: Final = re.compile(rb"[+-]?[0-9a-fA-FxXoO_]*[lL]?")
 _MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such as site-packages
 _LENGTHS: Final = {
     pickletools.TAKEN_FROM_ARGUMENT1: "<B",
@@ -28,6 +28,7 @@ _LENGTHS: Final = {
     pickletools.TAKEN_FROM_ARGUMENT8U: "<Q",
 }
 _NUMBERS: Final = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
+_PLAIN_INDEX: Final = 2**32
 _TOLD: Final = 1_000
 _PROTOCOL: Final = 5
 _ASKS: Final = frozenset(["GLOBAL", "INST", "STACK_GLOBAL"])
@@ -192,7 +193,7 @@ class _Follower:
         self._asked: dict[tuple[str, str], None] = {}
         self._unclear: dict[str, None] = {}
         self._marks: list[int] = []
-        self._memo: dict[int, str | None] = {}
+        self._memo: dict[int | str, str | None] = {}
         self._depth = self._count = 0
         self._texts: tuple[str | None, str | None] = None, None
         self.name = ""
@@ -339,8 +340,10 @@ def _loose(name: str, raw: bytes) -> Any:
     """Return what any unpickler takes a line for: a text, an index of the memo, or None."""
     before = raw.partition(b"\0")[0]
     if name in ("GET", "PUT"):
-        return int(before)
-    if name in ("INT", "LONG") and not _LOOSE.match(before):
+        index = int(before)
+        # Of numbers that large, an attacker can choose a million with one hash.
+        return index if abs(index) <= _PLAIN_INDEX else str(index)
+    if name in ("INT", "LONG") and not _LOOSE.fullmatch(before.strip()):
         raise ValueError
     if name == "FLOAT":
         float(before)

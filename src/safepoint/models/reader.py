@@ -192,13 +192,18 @@ def named_tensors(state: Any, kind: type) -> dict[str, Any]:
     """
     tensors: dict[str, Any] = {}
     times: Counter[str] = Counter()
-    for path, tensor in _tensors(state, kind, "", set()):
-        own = name = path or "tensor"
-        while own in tensors:  # {"a/b": …, "a": {"b": …}}
-            times[name] += 1
-            own = f"{name}#{times[name] + 1}"
-        tensors[own] = tensor
-    return tensors
+    try:
+        for path, tensor in _tensors(state, kind, "", set()):
+            own = name = path or "tensor"
+            while own in tensors:  # {"a/b": …, "a": {"b": …}}
+                times[name] += 1
+                own = f"{name}#{times[name] + 1}"
+            tensors[own] = tensor
+    except RecursionError:  # through objects that lead back to others
+        problem = LimitExceeded("The way to a tensor has too many steps.", "Save a flatter state.")
+    else:
+        return tensors
+    raise problem
 
 
 _PARTS: Final = ("_parameters", "_buffers", "_modules")  # of a module
@@ -410,7 +415,7 @@ class _Reader(Builder):
         self.said: dict[str, _Storage] = {}
         self._filled: dict[str, Any] = {}
         self._views: set[tuple[Any, ...]] = set()
-        self._copied = self._tensors = self.end = 0
+        self._copied = self._kept = self._checked = self._tensors = self.end = 0
         dtypes = {name: self._word(name) for name in SIZES}
         self._dtypes = {value: name for name, value in dtypes.items()}
         super().__init__(self._table(dtypes), _within(limits))
@@ -569,6 +574,7 @@ class _Reader(Builder):
         dtype = kind.entry.dtype
         found = _Storage(dtype, key, count * SIZES[dtype or "uint8"])
         # PyTorch gives the first type of a storage to all its tensors.
+        self._kept += 0 if key in self.said else found.nbytes
         first = self.said.setdefault(key, found)
         if first != found and (first.nbytes or found.nbytes):
             raise malformed(f"The storage {key} is described twice, and not alike.")
@@ -614,16 +620,15 @@ class _Reader(Builder):
                 f"A tensor of the shape {quoted(tuple(size))} reaches beyond its storage of "
                 f"{held.nbytes} bytes."
             )
-        # Bound what copies of all tensors take: a stride of 0 makes many elements of one.
+        # Bound what copies take: a stride of 0 or a small one makes many elements of one.
         view = (held.key, dtype, offset, size, stride)
         if view not in self._views:
             self._views.add(view)
-            self._copied += math.prod(size) * SIZES[dtype]
-        kept = sum(each.nbytes for each in self.said.values()) if 0 in stride else self._copied
-        if self._copied > kept + self._sizes.memory_bytes:
+            self._copied += max(0, math.prod(size) - last) * SIZES[dtype]
+        if self._copied > self._sizes.memory_bytes:
             raise LimitExceeded(
-                f"The tensors are made of {kept} bytes and take {self._copied} when they are"
-                f" copied, over the limit of {self._sizes.memory_bytes} more.",
+                f"The tensors take {self._copied} bytes more when they are copied than the file"
+                f" has of them, over the limit of {self._sizes.memory_bytes}.",
                 "If it is meant to be that large, raise ModelLimits.memory_bytes.",
             )
 
@@ -655,6 +660,8 @@ class _Reader(Builder):
     ) -> Any:
         if type(held) is not _Storage or held.dtype is not None or dtype not in self._dtypes:
             raise malformed("A tensor has no storage, or no type.")
+        if self._dtypes[dtype] == "bool":  # PyTorch keeps those in a storage that says so
+            raise malformed("A tensor of truth values is not described as PyTorch does it.")
         return self._tensor(self._dtypes[dtype], held, at, size, stride, grad, hooks, *more)
 
     def _tensor(
@@ -698,9 +705,17 @@ class _Reader(Builder):
     def _is_tensor(self, value: Any) -> bool:
         return isinstance(value, TensorSpec if self._torch is None else self._torch.Tensor)
 
+    def _is_dense(self, value: Any) -> bool:
+        torch = self._torch
+        return self._is_tensor(value) and (
+            torch is None
+            or (value.layout is torch.strided and value.is_cpu and not value.is_quantized)
+        )
+
     def _typed(self, depth: int, make: Any, kind: Any, given: Any, state: Any = None) -> Any:
         """Build a tensor with attributes. One of a class of its own is a tensor, or refused."""
-        if type(make) is not Name or type(given) is not tuple or type(kind) is not Name:
+        nested = type(make) is not Name or type(make.entry) is Raw
+        if nested or type(given) is not tuple or type(kind) is not Name:
             raise malformed("A tensor with attributes is not described as PyTorch does it.")
         tensor = self._call(Drawn("call", make, given), depth)
         if not self._is_tensor(tensor):
@@ -724,12 +739,19 @@ class _Reader(Builder):
             coalesced = data[3] if len(data) == 4 else False
         else:
             *parts, size = data
-        if not (all(map(self._is_tensor, parts)) and _are_sizes(tuple(size), tuple(size))):
+        if not (all(map(self._is_dense, parts)) and _are_sizes(size, size)):
             raise malformed("A sparse tensor is not described as PyTorch does it.")
-        self._count_tensor(tuple(size))
+        self._count_tensor(size)
         if self._torch is None:
             self.left["a sparse tensor, whose indices only PyTorch checks"] += 1
             return TensorSpec(parts[-1].dtype, tuple(size))
+        # PyTorch walks through all of them, which can be the same ones for each tensor.
+        self._checked += sum(part.numel() * part.element_size() for part in parts)
+        if self._checked > 8 * self._kept + self._sizes.memory_bytes // 64:
+            raise LimitExceeded(
+                "The sparse tensors are made of many times what the file has.",
+                "Save them as dense ones, or each with values of its own.",
+            )
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # that some layouts are new
             if len(parts) == 2:

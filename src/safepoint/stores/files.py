@@ -44,7 +44,7 @@ from safepoint.core.storage import (
     ahead,
     is_thread,
     no_record,
-    span,
+    sequences,
     taken,
     utc_now,
 )
@@ -258,7 +258,7 @@ class FileCheckpointStorage(Leasing, Tenants):
             NotFound: one is missing. Those before it were already returned.
             CheckpointError: as for `read`.
         """
-        return self._scan(check_name("thread", thread), span(first, last))
+        return self._scan(check_name("thread", thread), sequences(first, last))
 
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
         with self._reading(thread) as folder:

@@ -42,7 +42,7 @@ from safepoint.core.storage import (
     ahead,
     is_thread,
     no_record,
-    span,
+    sequences,
     taken,
 )
 from safepoint.stores import disk
@@ -320,7 +320,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         Raises:
             CheckpointError: as for `read`. The records before it were already returned.
         """
-        return self._scan(check_name("thread", thread), span(first, last))
+        return self._scan(check_name("thread", thread), sequences(first, last))
 
     def _scan(self, thread: str, wanted: range) -> Iterator[bytes]:
         most = 2  # a walk back often stops soon

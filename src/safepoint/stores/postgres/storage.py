@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any, Final, Unpack
 
 import psycopg
@@ -14,7 +13,7 @@ from safepoint.core.errors import Unavailable
 from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring
 from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_place
-from safepoint.core.storage import Lease, check_span, no_record, span, taken
+from safepoint.core.storage import Lease, check_seconds, no_record, sequences, taken
 from safepoint.stores.checks import record_of, sequence_of, sized
 from safepoint.stores.postgres.connection import Cells, Connection, Options, Session, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
@@ -139,7 +138,7 @@ class Records(Session):
             CheckpointError: as for `read`. The records before it were already returned.
         """
         check_name("thread", thread)
-        return self._scan(thread, span(first, last))
+        return self._scan(thread, sequences(first, last))
 
     def _scan(self, thread: str, sequences: range) -> Iterator[bytes]:
         order, most = "asc" if sequences.step > 0 else "desc", 2  # a walk back often stops soon
@@ -349,7 +348,7 @@ class PostgresCheckpointStorage(Records):
             Unavailable: the server refuses, or is away.
         """
         check_name("worker", owner)
-        check_span(seconds, datetime.now(UTC))
+        check_seconds(seconds)
         statement = "select token, expires from safepoint.acquire($1, $2, $3, $4)"
         return Lease(thread, owner, *self._call(statement, thread, owner, float(seconds))[0])
 
@@ -362,7 +361,7 @@ class PostgresCheckpointStorage(Records):
             NotOwner: it was released, or another one took its place.
             Unavailable: the server refuses, or is away.
         """
-        check_span(seconds, datetime.now(UTC))
+        check_seconds(seconds)
         return replace(lease, expires=self._renew(lease, float(seconds)))
 
     def release(self, lease: Lease) -> None:
