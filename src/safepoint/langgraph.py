@@ -173,6 +173,8 @@ class _Run:
         control: what it shares with its subgraphs.
         leaves: what to call when it ends.
         ended: whether it has.
+        open: how many runs of its id have begun and not ended: a client may choose that id.
+        is_twin: whether another run of its id began first. It never has a turn.
     """
 
     def __init__(self, outer: _Run | None) -> None:
@@ -180,11 +182,13 @@ class _Run:
         self.outer: _Run | None = outer and (outer.outer if outer.ended else outer)
         self.control: RunControl | None = None
         self.leaves: list[Callable[[], object]] = []
+        self.open = 0
+        self.is_twin = False
 
 
 _RUN: Final = ContextVar[_Run | None]("safepoint_run", default=None)
 _RUNNING: Final = WeakValueDictionary[object, _Run]()
-_LINES_LOCK: Final = threading.Lock()
+_LINES_LOCK: Final = threading.RLock()  # a stream that is collected in here ends in here
 
 
 class _Ends(BaseCallbackHandler):
@@ -199,12 +203,18 @@ class _Ends(BaseCallbackHandler):
     ignore_chat_model = ignore_retriever = ignore_llm
 
     def on_chain_start(self, *_: Any, run_id: object, **__: Any) -> None:
-        _RUNNING[run_id] = run = _Run(_RUN.get())
+        run = _Run(_RUN.get())
+        with _LINES_LOCK:
+            first = _RUNNING.setdefault(run_id, run)
+            first.open, run.is_twin = first.open + 1, first is not run
         _RUN.set(run)
 
     def on_chain_end(self, *_: Any, run_id: object, **__: Any) -> None:
-        if run := _RUNNING.pop(run_id, None):
-            with _LINES_LOCK:
+        with _LINES_LOCK:
+            if run := _RUNNING.get(run_id):
+                run.open -= 1
+            if run and not run.open:
+                del _RUNNING[run_id]
                 run.ended = True
                 for leave in run.leaves:
                     leave()
@@ -232,7 +242,9 @@ class _Lines:
             line = self._lines.get(whose, {})
             if run is None or control is None or run.ended:
                 return free
-            if any(each.control is control for each in line):  # this one, or the one around it
+            if run.is_twin:
+                return Future()
+            if any(each.control is control for each in [*line]):  # this one, or the one around it
                 return line.get(run, free)
             outer: _Run | None = run
             while outer := outer and outer.outer:

@@ -212,7 +212,7 @@ def test_the_menu_opens_and_closes_and_tab_begins_at_a_link_that_skips_it(
     page.wait_for_url(f"{site.address}guide/#{page.locator('h1').get_attribute('id')}")
 
     page = Visit(context, f"{site.address}guide/").page
-    words = page.locator(".md-nav--primary a", has_text=re.compile(r"^\s*Glossary\s*$"))
+    words = page.locator(".md-nav--primary a", has_text=re.compile(r"^\s*Choosing a store\s*$"))
     open_menu(page)
     expect(words).to_be_visible()
     page.keyboard.press("Escape")

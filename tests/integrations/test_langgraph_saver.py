@@ -20,6 +20,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import Mock
+from uuid import uuid4
 
 import pytest
 
@@ -621,6 +622,24 @@ def test_a_stream_that_is_left_in_the_middle_does_not_lock_out_who_left_it() -> 
     with pytest.raises(Conflict, match="Another run of the thread 't' has taken over"):
         list(left)
     assert graph.get_state(_run("t")).values["steps"] == steps
+
+
+def test_a_client_that_sends_one_run_id_twice_locks_nobody_out() -> None:
+    """Callbacks know a run by that id alone."""
+    saver, run = _saver(), {**_run("t"), "run_id": uuid4()}
+    ended: list[str] = []
+
+    def retry(_: Any) -> Any:
+        if not ended:
+            with pytest.raises(Conflict) as refusal, ThreadPoolExecutor(1) as pool:
+                pool.submit(graph.invoke, {"steps": ["retry"]}, run).result()
+            ended.append(str(refusal.value.kind))
+        return {"steps": ["done"]}
+
+    graph = _line(("retry", retry)).compile(saver)
+    graph.invoke({"steps": ["first"]}, run)
+    steps = graph.invoke({"steps": ["next"]}, _run("t"))["steps"]
+    assert (ended, steps) == (["busy"], ["first", "done", "next", "done"])
 
 
 def test_a_node_may_run_another_graph_on_its_own_thread() -> None:

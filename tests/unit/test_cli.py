@@ -96,7 +96,7 @@ def test_junk_for_an_argument_is_one_line(
 LINES = {
     "lint": "safepoint lint: name a PATH, or write safepoint.toml",
     "audit": "safepoint audit: name a PATH or --store NAME, or write safepoint.toml",
-    "attack edit": "safepoint attack: there is no attack 'edit'. Choose from edit-state",
+    "attack edit": "safepoint attack: there is no attack 'edit'. Choose from stores",
     "attack models edit-state": "safepoint attack: there is no attack 'edit-state'. Choose from",
     "postgres --assign x": "safepoint postgres: --assign needs a DSN.",
     "postgres --every-tenant": "safepoint postgres: --tenant and --every-tenant need --assign",

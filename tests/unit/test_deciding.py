@@ -478,6 +478,20 @@ def test_anything_else_is_no(office: Office, typed: str) -> None:
     assert tree(office.folder / "answers") == before
 
 
+@pytest.mark.parametrize(("client", "typed"), [("", "\n"), (" ", " \n"), ("no", "\x04")])
+def test_no_thread_id_of_a_client_is_typed_by_one_key(
+    office: Office, client: str, typed: str
+) -> None:
+    """Or Enter or Ctrl-D would sign, where a client chose that id."""
+    name = thread_name(client)
+    office.start(name)
+    before = tree(office.folder / "answers")
+    status, screen, out = talk(office.folder, ("approve", "invoices", name, *DANA), (LAST, typed))
+    assert (status, out) == (1, "")
+    assert screen.endswith("Nothing was signed.\n")
+    assert tree(office.folder / "answers") == before
+
+
 def test_no_approval_before_the_last_page(office: Office) -> None:
     """A long argument cannot push another off the screen, nor pass for a line of its own."""
     hides = "x" * 97 + "thread: order-1" + "y" * 2000 + "action: 'nothing'"

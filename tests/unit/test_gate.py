@@ -152,6 +152,7 @@ def test_what_is_less_is_said_and_stops_nothing() -> None:
         {Reason.ASKED: -1},
         {Reason.ASKED: True},
         {Reason.TOOLS_ADDED: MAX_APPROVERS + 1},
+        {"Asked": 3},  # misspelled: one person would do
     ],
 )
 def test_a_policy_that_opens_what_stays_shut_is_refused(given: Any) -> None:

@@ -233,7 +233,8 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
         if begin + height < len(all_rows) and typed("Enter shows what follows, all else ends it: "):
             return False
     name, what = wait.question.thread, "yes" if verb == "approve" else "no"
-    names = (name, thread_text(name))  # as a framework has it, too
+    text = thread_text(name) or ""  # as a framework has it; a client may have chosen it
+    names = [name, text] if text.strip() and text.isprintable() else [name]
     return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") in names
 
 

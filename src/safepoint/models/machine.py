@@ -305,7 +305,7 @@ def _odd(what: str, at: int | None = None) -> DecodeError:
     return DecodeError(f"The pickle {what}{where}.", INTACT)
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds stand-ins alone
     """Python's own, which makes a drawing of what `rewritten` left."""
 
     def __init__(self, code: bytes, find: Callable[[Ref], Name]) -> None:

@@ -53,7 +53,7 @@ class May:
 
     def __post_init__(self) -> None:
         is_limit = self.up_to is None or _is_amount(self.up_to)
-        if not is_limit or not 1 <= self.people <= MAX_APPROVERS:
+        if not is_limit or type(self.people) is not int or not 1 <= self.people <= MAX_APPROVERS:
             raise ConfigurationError(
                 f"{quoted(self)} is no limit.",
                 "Give an int or a Decimal of 0 or more, or None for any amount, and from 1 to"
@@ -96,8 +96,8 @@ class Policy:
             reasons.
 
     Raises:
-        ConfigurationError: a number is not valid, or it would weaken a fixed rule: nobody approves
-            `OWNED_BY_ANOTHER`, and `ASKED` always needs approval.
+        ConfigurationError: a reason is unknown, a number is not valid, or it would weaken a fixed
+            rule: nobody approves `OWNED_BY_ANOTHER`, and `ASKED` always needs approval.
     """
 
     __slots__ = ("_needs", "lifetime", "may")
@@ -110,6 +110,10 @@ class Policy:
         may: Mapping[str, Iterable[May]] | None = None,
     ) -> None:
         for reason, number in (people or {}).items():
+            if reason not in _STRICT:  # or a misspelled one would ask for fewer people
+                raise ConfigurationError(
+                    f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
+                )
             least = 1 if reason == Reason.ASKED else 0
             never = reason == Reason.OWNED_BY_ANOTHER
             right = type(number) is int and least <= number <= MAX_APPROVERS and not never

@@ -331,14 +331,14 @@ def when(moment: datetime) -> str:
 
 
 def typed(prompt: str) -> str:
-    """Return a line that was typed after it was asked for; a closed terminal counts as "no"."""
+    """Return a line that was typed after it was asked for; a closed terminal gives a line break."""
     with suppress(ImportError):
         import termios
 
         termios.tcflush(0, termios.TCIFLUSH)  # what was typed before was typed to something else
     print(prompt, end="", file=sys.stderr, flush=True)
     line = sys.stdin.buffer.readline()
-    return line.decode("ascii", "replace").removesuffix("\n") if line else "no"
+    return line.decode("ascii", "replace").removesuffix("\n") if line else "\n"
 
 
 def own_id(path: str) -> str | None:
