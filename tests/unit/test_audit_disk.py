@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import re
 import sqlite3
 import subprocess
@@ -26,6 +27,7 @@ from safepoint.audit.finding import files
 from safepoint.audit.folder import check_database, check_ownership, check_places
 from safepoint.places import Store, default_places, open_ledger
 from safepoint.stores import disk
+from tests.house import rewrite
 from tests.unit.commands import said
 
 if not disk.SUPPORTED:
@@ -276,6 +278,12 @@ def test_threads_that_nobody_owns_or_that_nobody_released(tmp_path: Path) -> Non
 # --- SQLite
 
 
+def put(record: str) -> Plant:
+    """Put something else in the place of a record, past the rules."""
+    change = f"UPDATE checkpoints SET record = {record} WHERE thread = 'order-7' AND sequence = 2"  # noqa: S608
+    return lambda path: rewrite(path, change)
+
+
 def damage(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(4096)
@@ -294,6 +302,9 @@ DATABASE: Table = {
     "a second name": ("SP04.hard-link", lambda p: (p.parent.parent / "second").hardlink_to(p)),
     "a folder that others write": ("SP01.readable SP04.writable", lambda p: p.parent.chmod(0o777)),
     "damaged": ("SP13.damaged", damage),
+    "no record": ("SP10.record", put("x'78'")),
+    "a pickle": ("SP03.record", put(f"x'{pickle.dumps([1]).hex()}'")),
+    "too large": ("SP11.limit-exceeded", put("zeroblob(17000000)")),
     "no rules": ("SP13.unavailable", unruled),
     "no database": ("SP13.unavailable", lambda p: made(p, b"SQLite format 3\0" + bytes(4096))),
 }

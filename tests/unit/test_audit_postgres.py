@@ -201,7 +201,7 @@ def test_what_migrate_made_has_no_findings(server: Server, name: str, login: str
 
 
 def test_parts_apart_with_roles_of_any_name_on_an_old_server(server: Server, name: str) -> None:
-    """A grant in the anchor's own database is found."""
+    """A grant in the anchor's own database is found, and a login that two databases share."""
     with quick_server(version=16) as old:
         found = []
         old.login("dba")
@@ -209,10 +209,10 @@ def test_parts_apart_with_roles_of_any_name_on_an_old_server(server: Server, nam
         for part, job in (("store", "writer"), ("anchor", "anchor"), ("journal", "journal")):
             old.database(part)
             do(old, f"grant create on database {part} to dba")
-            create_schema(old.dsn("dba", part), parts=(part,), prefix="x_journal")
+            create_schema(old.dsn("dba", part), parts=(part,), prefix=f"{part}_journal")
             do(old, f"revoke connect, temporary on database {part} from public")
-            do(old, f"grant connect on database {part} to x_journal_{job}")
-            old.login(f"{part}_1", f"x_journal_{job}")
+            do(old, f"grant connect on database {part} to {part}_journal_{job}")
+            old.login(f"{part}_1", f"{part}_journal_{job}")
             found.append(dsn(old, part, f"{part}_1"))
 
         def said(anchor: str) -> str:
@@ -222,6 +222,9 @@ def test_parts_apart_with_roles_of_any_name_on_an_old_server(server: Server, nam
         assert said(dsn(server, name, "heads")) == ""  # which is another server
         do(old, "grant update on safepoint_anchor.heads to store_1", database="anchor")
         assert said(found[1]) == "granted one-server"
+        do(old, "revoke update on safepoint_anchor.heads from store_1", database="anchor")
+        do(old, "grant anchor_journal_anchor to store_1")
+        assert said(dsn(old, "anchor", "store_1")) == "one-login one-server"
 
 
 def test_everything_that_was_given_away_is_named(server: Server, name: str) -> None:
@@ -235,7 +238,9 @@ def test_everything_that_was_given_away_is_named(server: Server, name: str) -> N
 def test_a_login_that_two_parts_share_has_more_than_either_needs(server: Server, name: str) -> None:
     do(server, "grant safepoint_anchor to worker", database=name)
     try:
-        assert ids(looked(server, name, anchor="worker")) == "needless needless one-server"
+        assert (
+            ids(looked(server, name, anchor="worker")) == "needless needless one-login one-server"
+        )
     finally:
         do(server, "revoke safepoint_anchor from worker")
 

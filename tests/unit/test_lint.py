@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import re
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from safepoint.audit import audit
+from safepoint.audit.savers import savers_in
 from safepoint.command.cli import main
 from safepoint.models.lint import IDS, check_source
 from safepoint.rules import RULES
@@ -62,6 +65,17 @@ def test_long_sums_and_ladders_are_looked_at() -> None:
     ladder = "if a:\n    pass\n" + "elif a:\n    pass\n" * 90 + "elif torch.load(p):\n    pass\n"
     found = check_source(f"import torch\ny = torch.load(p) + {many}\n{ladder}")
     assert [each.id for each in found] == ["SL01", "SL01"]
+
+
+def test_many_imports_and_calls_take_no_time() -> None:
+    """What a call costs depends neither on the imports, nor on what is inside or around it."""
+    code = "".join(f"import m{n}\nm{n}.f()\n" for n in range(6000))
+    large = f"[{'x, ' * 30_000}]"
+    code += f"m1.f({large}){'.f()' * 150}\n"
+    code += f"@app.get('/')\ndef f(a):\n    {'[' * 150}{large}{']' * 150}\n"
+    begun = time.process_time()
+    assert [*savers_in(ast.parse(code))] == []
+    assert time.process_time() - begun < 5
 
 
 def test_a_finding_says_where_what_and_what_to_write() -> None:

@@ -62,7 +62,7 @@ def test_each_limit_holds() -> None:
 QUICK = {
     "a memo of one hash": proto(b"N", *(b"p%d\n" % (n * (2**61 - 1)) for n in range(20_000))),
     "a number behind blanks": b"I" + b" " * 200_000 + b"!\n.",
-    "items one by one": proto(name("collections", "deque") + b")R" + b"Na" * 200_000),
+    "items one by one": proto(name("collections", "OrderedDict") + b")R" + b"Na" * 200_000),
 }
 
 

@@ -501,6 +501,17 @@ def database_rolled_back(deployed: Deployed) -> list[str]:
     return arguments
 
 
+@in_database(
+    "A pickle is a record of the database, and nobody gave a key.",
+    "SP02.no-key state/checkpoints.db, SP03.record order-7",
+)
+def pickle_in_a_row(deployed: Deployed) -> list[str]:
+    deployed.closed()
+    edit = f"UPDATE checkpoints SET record = x'{EVIL.hex()}' WHERE sequence = 2"  # noqa: S608
+    database(deployed.storage, edit)
+    return [str(deployed.storage)]
+
+
 @in_database("The secret key lies beside the database.", "SP08.inside state/key")
 def key_beside_the_database(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")

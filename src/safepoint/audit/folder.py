@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.contents import KEY_FILE
+from safepoint.audit.contents import KEY_FILE, has_pickle
 from safepoint.audit.finding import (
     Finding,
     content,
@@ -26,10 +26,12 @@ from safepoint.audit.finding import (
     unseen,
     worst_first,
 )
-from safepoint.core.errors import CheckpointError, Unavailable, shell
+from safepoint.core.errors import CheckpointError, LimitExceeded, NotFound, Unavailable, shell
 from safepoint.core.files import stranger_refusals
 from safepoint.core.names import stamp
 from safepoint.core.storage import MAX_SECONDS, is_thread
+from safepoint.models import inspect
+from safepoint.models.look import SEALED
 from safepoint.places import is_beside, is_database
 from safepoint.stores.database import BESIDE
 from safepoint.stores.disk import (
@@ -202,13 +204,36 @@ def key_file(file: str) -> Iterator[Finding]:
 
 
 def check_database(path: str) -> list[Finding]:
-    """Ask SQLite whether the file of a storage is whole. Nothing is changed."""
+    """Ask SQLite whether the file of a storage is whole, and look at the bytes of each record."""
     try:
         with SQLiteCheckpointStorage(path, read_only=True) as storage:
             [(state,)] = storage.select("PRAGMA integrity_check(1)")
+            return [*_unsealed(storage)] if state == "ok" else [finding("SP13.damaged", path)]
     except Unavailable as refusal:
         return [refused("SP13", refusal, path)]
-    return [] if state == "ok" else [finding("SP13.damaged", path)]
+
+
+def _unsealed(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
+    """Find what is in the place of a record, and nobody sealed."""
+    there = "SELECT sequence FROM checkpoints WHERE tenant = ? AND thread = ? ORDER BY sequence"
+    for tenant in ("", *storage.tenants()):
+        scope = storage.tenant(tenant) if tenant else storage
+        for thread in scope.threads():
+            for (sequence,) in scope.select(there, tenant, thread):
+                yield from of_tenant(tenant, _record(scope, thread, sequence))
+
+
+def _record(storage: SQLiteCheckpointStorage, thread: str, sequence: int) -> Iterator[Finding]:
+    try:
+        record = storage.read(thread, sequence)
+    except NotFound:
+        return  # it was pruned
+    except CheckpointError as refusal:
+        yield refused("SP11" if isinstance(refusal, LimitExceeded) else "SP10", refusal, thread)
+        return
+    if not SEALED.match(record):
+        kind = "SP03.record" if has_pickle(inspect(record)) else "SP10.record"
+        yield finding(kind, thread, sequence=sequence)
 
 
 def check_ownership(

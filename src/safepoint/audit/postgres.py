@@ -10,6 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property
 from importlib.resources import files
 from ipaddress import ip_address
+from itertools import combinations
 from typing import Any, Final
 
 from safepoint.audit.finding import CATALOGUE, Finding, finding
@@ -225,7 +226,7 @@ def check_postgres(parts: Mapping[str, str]) -> list[Finding]:
         databases = {(each.server, each.name): each for each in reversed(seen.values())}
         for database in databases.values():
             found += [*_owners(database), *_changed(database)]
-        found += _logins(seen)
+        found += [*_logins(seen), *_shared(seen)]
         if "anchor" in seen and seen["anchor"].server == seen["store"].server:
             found.append(finding("SP05.one-server", seen["anchor"].name))
         found += _tenants(seen["store"])
@@ -327,6 +328,14 @@ def _able(database: LoginView, who: str, needed: Sequence[str]) -> Iterator[Find
         is_needless = job not in needed if job else role.startswith("pg_")
         if names and is_needless:
             yield finding("SP05.needless", who, by=by, do=_revoked(way))
+
+
+def _shared(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
+    """Find one login of two parts, whose databases each know the roles of one of them alone."""
+    for (one, first), (other, second) in combinations(seen.items(), 2):
+        if (first.server, first.login) == (second.server, second.login):
+            role = _sql(second.role(PARTS[other][2][0]))
+            yield finding("SP05.one-login", first.login, one=one, other=other, role=role)
 
 
 def _revoked(way: Sequence[str]) -> str:

@@ -21,6 +21,7 @@ _SAVER: Final = re.compile(
 _SERDE: Final = re.compile(r"langgraph\.checkpoint\.serde\.jsonplus\.JsonPlusSerializer")
 _ASKS: Final = re.compile(r"langgraph\.types\.interrupt")
 _ROUTES: Final = ("get", "post", "put", "patch", "delete", "route", "api_route", "websocket")
+_DOTTED: Final = (ast.Name, ast.Attribute, ast.expr_context)
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -55,10 +56,12 @@ def _imported(tree: ast.Module) -> dict[str, str]:
 
 def _full(node: ast.expr, names: dict[str, str]) -> str:
     """Return the full name of what is called, "" if no import of the file says it."""
-    whole = ast.unparse(node)
-    fits = [each for each in names if whole == each or whole.startswith(f"{each}.")]
-    longest = max(fits, key=len, default="")
-    return names[longest] + whole[len(longest) :] if fits else ""
+    if not all(isinstance(each, _DOTTED) for each in ast.walk(node)):
+        return ""
+    whole = known = ast.unparse(node)
+    while known and known not in names:
+        known = known.rpartition(".")[0]
+    return names[known] + whole[len(known) :] if known else ""
 
 
 def _is_on(value: ast.expr) -> bool:
@@ -98,12 +101,12 @@ def _threads(function: Function) -> Iterator[Found]:
     its = function.args
     given = {each.arg for each in (*its.posonlyargs, *its.args, *its.kwonlyargs)}
     nodes = [each for line in function.body for each in ast.walk(line)]
-    uses = Counter(ast.unparse(each) for each in nodes if isinstance(each, ast.expr))
+    its_own = (each for each in nodes if isinstance(each, ast.expr) and _root(each) in given)
+    uses = Counter(map(ast.unparse, its_own))
     for node in (each for each in nodes if isinstance(each, ast.Dict)):
         for key, value in zip(node.keys, node.values, strict=True):
             named = isinstance(key, ast.Constant) and key.value == "thread_id"
-            shown, is_known = ast.unparse(value), _root(value) in given
-            if named and is_known and uses[shown] == 1:
+            if named and _root(value) in given and uses[shown := ast.unparse(value)] == 1:
                 yield value, "SL15", f"{shown} comes from a client, and says which thread it is."
 
 
