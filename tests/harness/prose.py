@@ -31,7 +31,7 @@ TRANSLATED: Final = re.compile(
     r"""
     (?<!here\ )\b(?:is|are|was|were|be)\ no\ (?!longer|more|one)\w+  # is no X: is not an X
     |,\ and\ (?:not|no|nothing|none|never|nobody)\b             # , and not: but not, rather than
-    |\b[Ww]hoever\b|\balone\b|,?\ (?:too|either)[.,;:]         # name the actor; only; also
+    |\b(?:Whoever|whoever)\b|\balone\b|,?\ (?:too|either)[.,;:]         # name the actor; only; also
     |\b(?:a|the|one|each|any|signed|her|his|their|your|person's)\ (?:yes|no)(?=[\s.,;:])
     |\b(?:lies|lie|lay|stands|stand|stood|anew|mend|mends|mended|reckon)\b
     |\b(?:go|goes|going|went|gone)\ on\b|\ball\ (?:of\ it|that|else)\b
