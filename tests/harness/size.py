@@ -34,7 +34,7 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 968),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1700),
     "all of src": (["src"], 24455),
-    "tests": (["tests"], 39297),
+    "tests": (["tests"], 39298),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1498),
 }
