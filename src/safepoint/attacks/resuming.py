@@ -18,30 +18,17 @@ _LONG: Final = {**HONEST, "then": "thank them, " * 400 + "and pay mally 5,000,00
 _LONGER: Final = {**HONEST, "then": "thank them, " * 8000 + "and pay mally 5,000,000"}
 _TIME: Final = "2026-01-31T09:30:00+00:00"
 
-ownership = attacks(
-    "Attacks without an attacker: a worker writes what is no longer its own.",
-    attacker="resumes",
-    control=runs,
+_of_runs = partial(attacks, attacker="resumes", control=runs)
+ownership = _of_runs("Attacks without an attacker: a worker writes what is no longer its own.")
+resume = _of_runs(
+    "Attacks that wake a run up as something else, or somewhere else. No record is touched."
 )
-resume = attacks(
-    "Attacks that wake a run up as something else, or somewhere else. No record is touched.",
-    attacker="resumes",
-    control=runs,
+approval = _of_runs(
+    "Attacks on a person's yes: made up, meant for something else, or used once too often."
 )
-approval = attacks(
-    "Attacks on a person's yes: made up, meant for something else, or used once too often.",
-    attacker="resumes",
-    control=runs,
-)
-console = attacks(
-    "Attacks on what a person sees, and on what their yes is for.",
-    attacker="resumes",
-    control=runs,
-)
-journal = attacks(
-    "Attacks on what was written down. The adversary can write the journal's files as well.",
-    attacker="resumes",
-    control=runs,
+console = _of_runs("Attacks on what a person sees, and on what their yes is for.")
+journal = _of_runs(
+    "Attacks on what was written down. The adversary can write the journal's files as well."
 )
 
 

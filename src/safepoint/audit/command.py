@@ -6,14 +6,13 @@ import argparse
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, cast
 
 from safepoint.audit.accepting import accept, entries
-from safepoint.audit.finding import FAILED, Finding, Severity, finding, worst_first
+from safepoint.audit.finding import FAILED, Severity, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.looking import look
-from safepoint.core.errors import CheckpointError
-from safepoint.places import Store
 from safepoint.settings import SEVERITIES, Settings, read, read_for_audit
 from safepoint.shared.terminal import add
 
@@ -57,7 +56,11 @@ def _audit(options: argparse.Namespace) -> int:
     settings = read_for_audit(options.config)
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
-    report = look(*_named(options, settings), is_code=options.is_code)
+    paths, stores = _named(options, settings)
+    known = read(options.config) if options.store else settings
+    report = look(
+        paths, {name: partial(known.store, name) for name in stores}, is_code=options.is_code
+    )
     failed = [each for each in report.findings if each.id == FAILED]
     found = accept(report.findings, accepted, settings.folder, datetime.now(UTC).date())
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
@@ -70,10 +73,8 @@ def _audit(options: argparse.Namespace) -> int:
     return status
 
 
-def _named(
-    options: argparse.Namespace, settings: Settings
-) -> tuple[list[str], list[Store | Finding]]:
-    """Return what to look at: what the options name, or else what the settings do."""
+def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], list[str]]:
+    """Return the paths and the stores that the options name, or else those of the settings."""
     paths, names = options.path, [options.store] if options.store else []
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
         options.refuse("a connection string is no PATH: name a store of it in safepoint.toml")
@@ -84,17 +85,4 @@ def _named(
         options.refuse(
             f'name a {what}, or write safepoint.toml with [audit] and paths = ["src"] in it'
         )
-    known = read(options.config) if options.store else settings
-    return paths, [_known(known, name) for name in names]
-
-
-def _known(settings: Settings, name: str) -> Store | Finding:
-    """Return a store of the settings, or why it is none. That keeps no other from being looked at.
-
-    In CI, for example, it may be elsewhere.
-    """
-    try:
-        return settings.store(name)
-    except CheckpointError as refusal:
-        said = {"check": "settings", "why": refusal.what, "do": refusal.do}
-        return finding(FAILED, name, **said)
+    return paths, names

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from safepoint.audit.contents import Contents
@@ -32,7 +33,7 @@ from safepoint.audit.ledger import (
 )
 from safepoint.audit.models import check_torch
 from safepoint.audit.postgres import check_postgres, tenant_of
-from safepoint.audit.reading import all_threads, mixed, walk
+from safepoint.audit.reading import all_threads, walk
 from safepoint.audit.runs import Runs, holds
 from safepoint.core.errors import (
     CheckpointError,
@@ -257,7 +258,6 @@ def _verified(
         heads |= {(scope, name): thread.head} if thread.head and not thread.refusal else {}
     yield from check_keys(ledger, keys)
     yield from check_anchor(ledger, heads) if is_anchored else ()
-    yield from mixed(ledger)
     if gate is not None:
         yield from approvers_apart(ledger, gate.approvers)
         yield from check_operators(ledger, gate)
@@ -332,17 +332,25 @@ def audit(
 
 
 def look(
-    paths: Iterable[str], stores: Iterable[Store | Finding] = (), *, is_code: bool = False
+    paths: Iterable[str],
+    stores: Mapping[str, Callable[[], Store]] = MappingProxyType({}),
+    *,
+    is_code: bool = False,
 ) -> Report:
-    """Audit paths, each found out by its content or only for code, and stores by their parts."""
+    """Audit paths, each found out by its content or only for code, and stores by their parts.
+
+    Args:
+        paths: the paths.
+        stores: of each store, by its name, what returns its parts, or refuses to.
+        is_code: whether only code is looked at.
+    """
     made, named = _Audit(), set[str]()
     with progress("files and records"):
-        for store in stores:
-            if isinstance(store, Finding):
-                made.found.append(store)
-                continue
-            named |= {os.path.realpath(store.storage)} if store.storage else set()
-            made.store(store)
+        for name, parts_of in stores.items():
+            with made.trying("settings", name):  # in CI, for example, a store may be elsewhere
+                store = parts_of()
+                named |= {os.path.realpath(store.storage)} if store.storage else set()
+                made.store(store)
         for path in paths:
             made.path(path, named, is_code=is_code)
     findings = worst_first(made.found)

@@ -121,18 +121,8 @@ class History(NamedTuple):
         return found
 
 
-def mixed(ledger: Ledger) -> list[Finding]:
-    """Find threads that belong to no tenant, beside those of tenants."""
-    with suppress(RolledBack, Unavailable):  # which check_records reports
-        threads, tenants = ledger.threads(), ledger.tenants()
-        if threads and tenants:
-            shown = {"tenants": listed(tenants), "threads": listed(threads)}
-            return [finding("SP30.mixed", ledger.store, **shown)]
-    return []
-
-
 def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]]:
-    """Return each thread with the ledger of its tenant, and what cannot be listed.
+    """Return each thread with the ledger of its tenant; what cannot be listed, and what is mixed.
 
     A tenant whose threads cannot be listed keeps nobody from the others.
 
@@ -140,12 +130,15 @@ def all_threads(ledger: Ledger) -> tuple[list[tuple[Ledger, str]], list[Finding]
         Unavailable: the storage cannot be listed.
     """
     try:
-        threads, tenants = [(ledger, name) for name in ledger.threads()], ledger.tenants()
+        names, tenants = ledger.threads(), ledger.tenants()
     except (RolledBack, Unavailable) as refusal:
         if isinstance(refusal, Unavailable) and refusal.kind != "anchor":
             raise
         return [], [refused("SP15", refusal, ledger.store)]
-    found: list[Finding] = []
+    threads, found = [(ledger, name) for name in names], list[Finding]()
+    if names and tenants:  # threads that belong to no tenant, beside those of tenants
+        shown = {"tenants": listed(tenants), "threads": listed(names)}
+        found.append(finding("SP30.mixed", ledger.store, **shown))
     for tenant in tenants:
         try:
             scope = ledger.tenant(tenant)
