@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from safepoint.core.errors import CheckpointError, NotFound, quoted, shell
+from safepoint.core.files import READ
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
 from safepoint.shared.explanations import EXPLANATIONS
@@ -26,8 +27,6 @@ WORST_FIRST: Final[tuple[Severity, ...]] = ("error", "warning", "note")
 _SEVERITIES: Final[dict[str, Severity]] = {each: each for each in WORST_FIRST}
 # Of what `safepoint lint` finds, these take a protection away from other loads too.
 _UNDOES: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
-# O_NONBLOCK: opening a FIFO that somebody planted must not wait for its other end.
-_OPEN: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 
 
 NO_FILE: Final = (
@@ -281,7 +280,7 @@ def content(file: str, most: int) -> tuple[bytes, int] | None:
     try:
         if not stat.S_ISREG(os.lstat(file).st_mode):
             return None
-        fd = os.open(file, _OPEN)
+        fd = os.open(file, READ)
     except FileNotFoundError:
         return None
     with os.fdopen(fd, "rb") as opened:
