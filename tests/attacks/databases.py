@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeVar
 
-from safepoint.attacks import GatedTarget, Medium
+from safepoint.attacks import GatedTarget, Medium, medium
 from safepoint.core.anchor import Anchor
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import stamp
@@ -220,21 +220,12 @@ class SQLiteRows(Rows):
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Drop every trigger, and put each back as it was."""
-        with closing(sqlite3.connect(self.path, isolation_level=None)) as connection:
-            connection.execute("pragma ignore_check_constraints = on")
-            connection.execute("begin immediate")
-            query = "select name, sql from sqlite_schema where type = 'trigger' order by rowid"
-            triggers = connection.execute(query).fetchall()
-            for name, _ in triggers:
-                connection.execute(f"drop trigger {name}")
+        with medium.Rows(self.path.parent).turn(self.path.name) as connection:
             self._open = connection
             try:
                 yield
             finally:
                 self._open = None
-            for _, text in triggers:
-                connection.execute(text)
-            connection.execute("commit")
 
 
 class Pool:

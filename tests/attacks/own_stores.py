@@ -24,7 +24,7 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteCheckpointStorage,
 )
-from safepoint.attacks import Miss, Target
+from safepoint.attacks import Target
 from safepoint.attacks.home_made import MacPlaceTarget
 from safepoint.attacks.naive import NaiveLedger
 
@@ -265,21 +265,6 @@ class First(Naive):
 
 def dies(folder: Path) -> Any:
     raise SystemExit(3)
-
-
-class Untouchable(Target):
-    """Works, and every attack on it misses."""
-
-    name = "untouchable"
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        self._kept = state
-
-    def latest(self, thread: str) -> Any:
-        return self._kept
-
-    def records(self, thread: str) -> list[str]:
-        raise Miss
 
 
 NOT_CALLABLE = 7

@@ -72,7 +72,6 @@ def test_a_store_is_attacked_and_every_attack_accounted_for(
         ("--target {}:Nowhere", "save wrote nothing into the folder that it was given."),
         ("--target {}:dies", "its process died, or did not end."),
         ("--target {}:NOT_CALLABLE", "it cannot be called."),
-        ("--target {}:Untouchable edit-state", "No attack could be run on"),
         ("--target {}:Sealed wider-tools", "No attack could be run on"),
         ("--target {}:nothing", "cannot be imported: it raised AttributeError."),
         ("--target :", "':' is not MODULE:NAME. Write app.storage:open_store"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,16 +15,13 @@ from safepoint import (
     InMemoryJournal,
     Keyring,
     Ledger,
-    NotFound,
     SigningKey,
     SQLiteCheckpointStorage,
     Workflow,
 )
 from safepoint.attacks import ATTACKS, Outcome, Target
 from safepoint.attacks.rungs import GatedTarget
-from safepoint.audit import audit
-from safepoint.core.errors import CheckpointError, SealBroken
-from tests.house import rewrite
+from safepoint.core.errors import CheckpointError
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
 STORAGES: dict[str, Callable[[Path], Any]] = {
@@ -85,43 +81,3 @@ def _answer(ask: Callable[[str], Any], thread: str) -> str:
         return str(ask(thread))
     except CheckpointError as refusal:
         return f"{type(refusal).__name__}: {refusal}".replace(thread, "…")
-
-
-def _move_file(folder: Path) -> None:
-    name = "order-7/0000000001.checkpoint"
-    shutil.copy(folder / "store/@globex" / name, folder / "store/@acme" / name)
-
-
-def _move_row(folder: Path) -> None:
-    rewrite(
-        folder / "store.db",
-        "DELETE FROM checkpoints WHERE tenant = 'acme'",
-        "UPDATE checkpoints SET tenant = 'acme'",
-    )
-
-
-@pytest.mark.parametrize(("kind", "move"), [("file", _move_file), ("sqlite", _move_row)])
-def test_a_record_in_the_row_of_another_tenant_is_refused_and_found(
-    kind: str, move: Callable[[Path], None], tmp_path: Path
-) -> None:
-    ledger = Ledger(STORAGES[kind](tmp_path), store="invoices", keys=KEYS)
-    for tenant in ("acme", "globex"):
-        ledger.tenant(tenant).save("order-7", {"of": tenant})
-    assert audit(ledger, rule="SP30") == []
-    move(tmp_path)
-    again = Ledger(STORAGES[kind](tmp_path), store="invoices", keys=KEYS)
-    with pytest.raises(SealBroken, match="tenant acme is the one of"):
-        again.tenant("acme").latest("order-7")
-    [found] = audit(again, rule="SP30")
-    assert (found.id, found.where) == ("SP30.seal-broken", "@acme/order-7")
-
-
-def test_threads_of_nobody_beside_those_of_tenants_are_found() -> None:
-    ledger = Ledger(InMemoryCheckpointStorage(), store="invoices", keys=KEYS)
-    ledger.save("order-7", 1)
-    assert audit(ledger, rule="SP30") == []
-    ledger.tenant("acme").save("order-7", 1)
-    [found] = audit(ledger, rule="SP30")
-    assert (found.id, found.severity) == ("SP30.mixed", "warning")
-    with pytest.raises(NotFound):
-        ledger.tenant("globex").latest("order-7")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import re
 import sqlite3
 import subprocess
@@ -94,7 +93,6 @@ LOCATION: Table = {
     "above, sticky": ("", lambda r: r.parent.chmod(0o1770)),
     "a publish that a crash cut short": ("", lambda r: (r / "a/.next").hardlink_to(record(r, 6))),
     "what is no record": ("", lambda r: made(r / "a/stranger.txt", mode=0o666)),
-    "written": ("SP04.writable", lambda r: r.chmod(0o720)),
     "a record that others write": ("SP04.writable", lambda r: record(r, 2).chmod(0o666)),
     "a thread that others write": ("SP04.writable", lambda r: (r / "b").chmod(0o777)),
     "a link": ("SP04.link", moved),
@@ -303,10 +301,8 @@ DATABASE: Table = {
     "a folder that others write": ("SP01.readable SP04.writable", lambda p: p.parent.chmod(0o777)),
     "damaged": ("SP13.damaged", damage),
     "no record": ("SP10.record", put("x'78'")),
-    "a pickle": ("SP03.record", put(f"x'{pickle.dumps([1]).hex()}'")),
     "too large": ("SP11.limit-exceeded", put("zeroblob(17000000)")),
     "no rules": ("SP13.unavailable", unruled),
-    "no database": ("SP13.unavailable", lambda p: made(p, b"SQLite format 3\0" + bytes(4096))),
 }
 
 

@@ -170,10 +170,8 @@ def unsigned(desk: Desk) -> None:
 STORES: dict[str, tuple[str, Callable[[Desk], Any]]] = {
     "honest": ("", lambda d: (d.ledger().prune("a", keep=1), d.ledger().delete("b"))),
     "a retired key that seals nothing": ("", resealed),
-    "never sealed": ("SP02.seal-broken", lambda d: d.put(2, b"plain")),
     "a base that is none": ("SP02.seal-broken", lambda d: pruned(d, b"nonsense")),
     "with no signature": ("SP12.seal-broken", unsigned),
-    "edited at the end": ("SP12.seal-broken", lambda d: d.edit(3, b"amount\x02")),
     "replaced by a holder of the key": (
         "SP14.seal-broken",
         lambda d: d.put(2, d.sealed(2, d.link(1))),
@@ -199,7 +197,6 @@ STORES: dict[str, tuple[str, Callable[[Desk], Any]]] = {
         lambda d: saved_bare(d, 3).prune("a", keep=1),
     ),
     "gone": ("SP15.rolled-back", lambda d: shutil.rmtree(d.home / "b")),
-    "one behind": ("SP15.behind", lambda d: saved_bare(d, 1)),
     "another record was anchored": (
         "SP15.never-anchored SP15.rolled-back",
         lambda d: anchored(d, 2),

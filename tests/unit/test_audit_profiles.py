@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -22,10 +21,7 @@ from safepoint.audit.profiles import (
 )
 from safepoint.stores import disk
 from tests.zoo.others import (
-    APPROVALS,
     RESUME,
-    SESSION,
-    WORKFLOW,
     agent,
     base,
     put,
@@ -80,11 +76,6 @@ DATABASES: dict[str, tuple[Build, str, str]] = {
         UNKNOWN,
         "SP02.foreign-database",
     ),
-    "written by others": (
-        then(agent, lambda file: file.chmod(0o666)),
-        "a database of an OpenClaw agent",
-        "SP12.unsealed-state",
-    ),
     "at work": (
         then(agent, lambda file: put(Path(f"{file}-wal"), "7\x7f\6 newer")),
         "a database of an OpenClaw agent",
@@ -132,11 +123,6 @@ def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -
 
 
 FILES: dict[str, tuple[object, str | None]] = {
-    "settings": ("// mine\n{ meta: { lastTouchedVersion: '2026.9.1' } }", "OpenClaw settings file"),
-    "approvals": (APPROVALS, "OpenClaw approval list"),
-    "pipeline": (RESUME, "Lobster resume state"),
-    "workflow": (WORKFLOW, "Lobster resume state"),
-    "session": (f"{json.dumps(SESSION)}\n{{}}\n", "session transcript"),
     "checkpoint": (dict.fromkeys(_CHECKPOINT), "Agent Framework checkpoint"),
     "a name alone": ({"meta": {}}, None),
     "a list": ([RESUME], None),

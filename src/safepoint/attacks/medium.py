@@ -158,7 +158,7 @@ class Rows(Medium):
             self._files.write(name, data)
             return
         file, table, column, where = name.split("\0", 3)
-        with self._turn(file) as rows:
+        with self.turn(file) as rows:
             ((kind,),) = rows.execute(f"SELECT typeof({column}) FROM {table} WHERE {where}")  # noqa: S608
             query = f"UPDATE {table} SET {column} = CAST(? AS {kind.decode()}) WHERE {where}"  # noqa: S608
             rows.execute(query, (data,))
@@ -169,7 +169,7 @@ class Rows(Medium):
             self._files.delete(name)
             return
         file, table, _, where = name.split("\0", 3)
-        with self._turn(file) as rows:
+        with self.turn(file) as rows:
             rows.execute(f"DELETE FROM {table} WHERE {where}")  # noqa: S608
 
     def beside(self) -> Rows:
@@ -183,7 +183,7 @@ class Rows(Medium):
 
     def _values(self, file: str) -> dict[str, bytes]:
         found = {}
-        with self._turn(file) as rows:
+        with self.turn(file) as rows:
             tables = (
                 "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
             )
@@ -199,7 +199,7 @@ class Rows(Medium):
         return found
 
     @contextmanager
-    def _turn(self, file: str) -> Iterator[sqlite3.Connection]:
+    def turn(self, file: str) -> Iterator[sqlite3.Connection]:
         """Open a database, drop every trigger, and put each back as it was."""
         with closing(sqlite3.connect(self.folder / file, isolation_level=None)) as rows:
             rows.text_factory = bytes  # what is no UTF-8 is there as well
