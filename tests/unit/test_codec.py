@@ -511,11 +511,12 @@ def tenfold() -> Any:
     return value
 
 
-def test_a_small_state_of_shared_parts_is_refused_before_it_is_written() -> None:
+@pytest.mark.parametrize("key", ["a", 1])
+def test_a_small_state_of_shared_parts_is_refused_before_it_is_written(key: Any) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(LimitExceeded):
-            Codec(limits=Limits(items=5_000)).encode(tenfold())
+            Codec(limits=Limits(items=5_000)).encode({key: (tenfold(),)})
         assert tracemalloc.get_traced_memory()[1] < 100 * MIB
     finally:
         tracemalloc.stop()

@@ -126,6 +126,10 @@ def _spell_path(path: Path | str) -> str:
     return text
 
 
+class _Pairs(dict[Any, Any]):
+    """A dict whose keys are not all str, on its way to an extension type."""
+
+
 def _flatten(pairs: dict[Any, Any]) -> list[Any]:
     return [*chain.from_iterable(zip(_check_hashes(pairs), pairs.values(), strict=True))]
 
@@ -170,14 +174,14 @@ _BUILT_IN: Final[_Table] = {
     tuple: _Entry("tuple", 9, list, tuple),
     set: _Entry("set", 10, _check_hashes, lambda items: set(_check_hashes(items))),
     frozenset: _Entry("frozenset", 11, _check_hashes, lambda of: frozenset(_check_hashes(of))),
-    dict: _Entry("dict", _DICT, _flatten, _pair),  # one whose keys are not all str
+    _Pairs: _Entry("dict", _DICT, _flatten, _pair),
 }
 _TREES: Final = {bytes([code]) for code in (0, *range(_LAST_TEXT + 1, _DICT + 1))}
 _NESTED: Final = {list, dict}
 _STR: Final = {str}
 # Types that the library writes as another type without an error.
 _UNSAID: Final = {Ext, ormsgpack.Fragment, memoryview, bytearray}
-_NATIVE: Final = (type(None), bool, float, str, bytes, list)
+_NATIVE: Final = (type(None), bool, float, str, bytes, list, dict)
 _FIXED: Final = {type(None), bool, float, str, bytes, *[*_BUILT_IN][:_LAST_TEXT]}
 
 
@@ -299,40 +303,34 @@ def _check_copies(size: int, limits: Limits) -> None:
         raise LimitExceeded("What is large in the state is nested deep.", "Save ids in its place.")
 
 
-def _is_map(pairs: dict[Any, Any]) -> bool:
-    return _STR.issuperset(map(type, pairs))
+def _set_pairs_apart(value: Any) -> Any:
+    """Return a value whose dicts with other keys than str are `_Pairs`."""
+    if type(value) is list:
+        return [*map(_set_pairs_apart, value)]
+    if type(value) is dict and _STR.issuperset(map(type, value)):
+        return {key: _set_pairs_apart(inner) for key, inner in value.items()}
+    return _Pairs(value) if type(value) is dict else value
 
 
-def _is_flat(value: Any) -> bool:
-    """Tell whether it is a list or dict of values that cannot change, as most classes have."""
-    if type(value) is dict:
-        return _FIXED.issuperset(map(type, value.values())) and _STR.issuperset(map(type, value))
-    return type(value) is list and _FIXED.issuperset(map(type, value))
-
-
-def _measure(value: Any, limits: Limits, items: int) -> tuple[int, int, bool]:
+def _measure(value: Any, limits: Limits, items: int) -> tuple[int, int]:
     """Return how deep lists and dicts are nested in a value, and `items` plus their items.
 
-    The last is whether a dict has keys other than str: what is in it counts when it is written. It
-    works level by level, in C where possible, before anything is written.
+    It works level by level, in C where possible, before anything is written: a value that occurs
+    often counts as often, and its bytes could not be counted in time.
     """
-    levels, level, has_pairs = 0, [value], False
+    levels = 0
+    found: list[Collection[Any]] = [[value]]
     while True:
-        kinds = {*map(type, level)}
+        kinds = {*map(type, chain.from_iterable(found))}
         if not kinds.isdisjoint(_UNSAID):
             raise _reject((kinds & _UNSAID).pop())
         if kinds.isdisjoint(_NESTED):
-            return levels, items, has_pairs
-        found: list[Any] = [each for each in level if type(each) is list] if list in kinds else []
-        if dict in kinds:
-            dicts = [each for each in level if type(each) is dict] if len(kinds) > 1 else level
-            if not _STR.issuperset(map(type, chain.from_iterable(dicts))):
-                has_pairs, dicts = True, [*filter(_is_map, dicts)]
-            found += map(dict.values, dicts)
+            return levels, items
+        nested = [each for each in chain.from_iterable(found) if type(each) in _NESTED]
+        found = [each.values() if type(each) is dict else each for each in nested]
         levels, items = levels + 1, items + sum(map(len, found))
         if levels > limits.depth or items > limits.items:
             _check_limits(limits, depth=levels, items=items)
-        level = [*chain.from_iterable(found)]
 
 
 # What a first byte begins, and how many bytes or values follow, or minus the length of that number.
@@ -403,10 +401,19 @@ class _Writer:
         limits: how large, deep and long it may be.
         proof: restores the caller's classes as a proof, and the hashes of what it restored before;
             None for no proof.
+        has_pairs: look for dicts with other keys than str, which are refused without that.
     """
 
-    def __init__(self, table: _Table, limits: Limits, proof: _Proof | None = None) -> None:
+    def __init__(
+        self,
+        table: _Table,
+        limits: Limits,
+        proof: _Proof | None = None,
+        *,
+        has_pairs: bool = False,
+    ) -> None:
         self._table, self._limits, self._proof = table, limits, proof
+        self._has_pairs = has_pairs
         self._items = self._inside = self._classes = self._copied = 0
         self._levels: dict[int, int] = defaultdict(int)  # by how many extension types are around
         self.problem: BaseException | None = None
@@ -427,11 +434,10 @@ class _Writer:
         return data
 
     def _pack(self, value: Any, *, is_set: bool = False) -> bytes:
-        if _is_flat(value):
-            levels, self._items = 1, self._items + len(value)
-        else:
-            levels, self._items, has_pairs = _measure(value, self._limits, self._items)
-            value = self._set_pairs_apart(value) if has_pairs else value
+        if self._has_pairs:
+            _measure(value, self._limits, 0)  # or copying it might never end
+            value = _set_pairs_apart(value)
+        levels, self._items = _measure(value, self._limits, self._items)
         if levels > self._levels[self._inside]:
             self._levels[self._inside] = levels
         if is_set:
@@ -479,14 +485,14 @@ class _Writer:
             return True
         reader, proved = self._proof
         try:
-            is_flat = type(content) is dict and _is_flat(content)
+            is_flat = type(content) is dict and _FIXED.issuperset(map(type, content.values()))
             again = entry.revive({**content} if is_flat else reader.read(data))
-            if type(again) is not type(value):
+            if type(again) is not (dict if entry.code == _DICT else type(value)):
                 return False
             taken = entry.take(again)
             is_same = is_flat and [*taken] == [*content]
             if not (is_same and all(map(is_, taken.values(), content.values()))):
-                anew = _Writer(self._table, self._limits)
+                anew = _Writer(self._table, self._limits, has_pairs=self._has_pairs)
                 is_same = anew._pack(taken, is_set=entry.code in _SETS) == data
         except (LimitExceeded, RecursionError, MemoryError):
             raise
@@ -495,13 +501,6 @@ class _Writer:
         if is_same:
             proved.add(known)
         return is_same
-
-    def _set_pairs_apart(self, value: Any) -> Any:
-        if type(value) is list:
-            return [*map(self._set_pairs_apart, value)]
-        if type(value) is dict and _is_map(value):
-            return {key: self._set_pairs_apart(inner) for key, inner in value.items()}
-        return self._extend(value) if type(value) is dict else value
 
 
 def _keep(value: Any, write: Callable[[Any], bytes], table: _Table, where: str = "state") -> bytes:
@@ -701,7 +700,7 @@ class Codec:
         self._table = _register(types, converters)
         self._entries = {entry.code or entry.tag: entry for entry in self._table.values()}
         self._proved: Final = set[int]()
-        self.types: Final = frozenset([*_NATIVE, *self._table])
+        self.types: Final = frozenset([*_NATIVE, *self._table]) - {_Pairs}
         self.limits: Final = limits
 
     def encode(self, value: Any) -> bytes:
@@ -740,7 +739,9 @@ class Codec:
         if len(self._proved) > _PROVED:
             self._proved.clear()
         proof = (_Reader(self._entries, self.limits), self._proved) if proves else None
-        return _Writer(self._table, self.limits, proof).write(value)
+        with suppress(EncodeError):
+            return _Writer(self._table, self.limits, proof).write(value)
+        return _Writer(self._table, self.limits, proof, has_pairs=True).write(value)
 
 
 # --- text that people read and sign
