@@ -29,8 +29,8 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import cached_property, partial
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar
-from weakref import WeakValueDictionary
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeVar, cast
+from weakref import finalize, ref
 
 from safepoint.aio import Tenanted, for_one, half_moved, in_thread, remember
 from safepoint.core.codec import Codec, Converter
@@ -91,9 +91,7 @@ _TRIES: Final = 8
 _LOCKS: Final = 256
 _PATIENCE: Final = 30.0  # seconds to wait until a task's checkpoint is saved
 _IN_LINE: Final = 60.0  # seconds to wait for another run of the thread
-_ASKING: Final = 10_000  # node runs that can ask at the same time
-_EARLY: Final = 10_000  # checkpoints that are not saved yet, and have writes
-_RUNS: Final = 100_000  # runs whose tenants to remember
+_AT_ONCE: Final = 10_000  # runs, nodes that ask, and checkpoints that are not saved yet
 _POOL: Final = 8
 
 # --- values
@@ -165,115 +163,113 @@ def _graph_codec(types: Iterable[type] | Mapping[str, type], limits: Limits) -> 
 # --- runs of this process
 
 
-class _Run:
-    """A run of a graph, from LangChain's callback for its start to the one for its end.
+class _Run(BaseCallbackHandler):
+    """A run of a graph or of a node, as LangChain's callbacks tell it. Each has one of its own.
+
+    LangGraph does not tell a checkpointer when a run ends. Nor does a callback, if one of the
+    application raised before it or the event loop is closed; but only callbacks hold a `_Run`, so
+    it also ends when Python collects the run.
 
     Attributes:
         outer: the run that goes on in the same context, around this one or left in the middle.
-        control: what it shares with its subgraphs.
-        leaves: what to call when it ends.
+        given: the input.
+        control: what a graph's run shares with its subgraphs, once it has joined a line.
+        refused: why a save of it was refused.
+        leaves: what to call when it ends, once.
         ended: whether it has.
-        open: how many runs of its id have begun and not ended: a client may choose that id.
-        is_twin: whether another run of its id began first. It never has a turn.
     """
-
-    def __init__(self, outer: _Run | None) -> None:
-        self.ended: bool = False
-        self.outer: _Run | None = outer and (outer.outer if outer.ended else outer)
-        self.control: RunControl | None = None
-        self.leaves: list[Callable[[], object]] = []
-        self.open = 0
-        self.is_twin = False
-
-
-_RUN: Final = ContextVar[_Run | None]("safepoint_run", default=None)
-_RUNNING: Final = WeakValueDictionary[object, _Run]()
-_LINES_LOCK: Final = threading.RLock()  # a stream that is collected in here ends in here
-
-
-class _Ends(BaseCallbackHandler):
-    """Learns when a run ends, however it does. LangGraph does not tell a checkpointer."""
 
     run_inline = True  # in the task that starts the run
 
+    def __init__(self) -> None:
+        self.outer: ref[_Run] | None = _RUN.get()
+        self.given: object = None
+        self.control: RunControl | None = None
+        self.refused: Exception | None = None
+        self.leaves: list[finalize[..., _Run]] = []
+        self.ended: bool = False
+
     @property
-    def ignore_llm(self) -> bool:
+    def ignore_chat_model(self) -> bool:
         return True
 
-    ignore_chat_model = ignore_retriever = ignore_llm
+    def on_chain_start(self, *given: Any, **_: Any) -> None:
+        self.given = given[1]
+        _RUN.set(ref(self))
 
-    def on_chain_start(self, *_: Any, run_id: object, **__: Any) -> None:
-        run = _Run(_RUN.get())
+    def on_chain_end(self, *_: Any, **__: Any) -> None:
         with _LINES_LOCK:
-            first = _RUNNING.setdefault(run_id, run)
-            first.open, run.is_twin = first.open + 1, first is not run
-        _RUN.set(run)
-
-    def on_chain_end(self, *_: Any, run_id: object, **__: Any) -> None:
-        with _LINES_LOCK:
-            if run := _RUNNING.get(run_id):
-                run.open -= 1
-            if run and not run.open:
-                del _RUNNING[run_id]
-                run.ended = True
-                for leave in run.leaves:
-                    leave()
+            self.ended = True
+            for leave in self.leaves:
+                leave()
 
     on_chain_error = on_chain_end
 
+    def call_at_end(self, call: Callable[..., object], *args: object) -> None:
+        self.leaves.append(finalize(self, call, *args))
+        self.leaves[-1].atexit = False
 
-_ENDS: Final = ContextVar[BaseCallbackHandler | None]("safepoint_ends", default=_Ends())  # noqa: B039
-register_configure_hook(_ENDS, inheritable=True)
+
+class _EachRun:
+    """In the place of a ContextVar: gives each run that LangChain configures its own callback."""
+
+    get = staticmethod(_Run)
+
+
+_RUN: Final = ContextVar["ref[_Run] | None"]("safepoint_run", default=None)
+_LINES_LOCK: Final = threading.RLock()  # a run that is collected in here ends in here
+register_configure_hook(cast("ContextVar[Any]", _EachRun), inheritable=False)
+
+
+def _called(run: ref[_Run] | None) -> _Run | None:
+    return None if run is None else run()
 
 
 class _Lines:
     """The runs of each thread in this process: the one that goes on, and those that wait for it."""
 
     def __init__(self) -> None:
-        self._lines: dict[_Whose, dict[_Run, Future[None]]] = {}
+        self._lines: dict[_Whose, dict[ref[_Run], Future[None]]] = {}
 
     def join(
         self, whose: _Whose, control: RunControl | None, leave: Callable[[], object]
     ) -> Future[None]:
         """Put the run of this context in line, and return what is done when it is its turn."""
-        run, free = _RUN.get(), Future[None]()
+        run, free = _called(_RUN.get()), Future[None]()
         free.set_result(None)
         with _LINES_LOCK:
             line = self._lines.get(whose, {})
             if run is None or control is None or run.ended:
                 return free
-            if run.is_twin:
-                return Future()
-            if any(each.control is control for each in [*line]):  # this one, or the one around it
-                return line.get(run, free)
-            outer: _Run | None = run
-            while outer := outer and outer.outer:
-                line.pop(outer, None)  # it was left in the middle: nobody can wait for themselves
+            around: _Run | None = run
+            while around:
+                at = ref(around)
+                if at in line and around.control is control:
+                    return line[at] if around is run else free
+                line.pop(at, None)  # it was left in the middle: nobody can wait for themselves
+                around = _called(around.outer)
             self._lines[whose], run.control = line, control
-            run.leaves += [partial(self._leave, whose, run), leave]
-            turn = line.setdefault(run, Future())
+            turn = line[ref(run)] = Future()
+            run.call_at_end(self._leave, whose, ref(run))
+            run.call_at_end(leave)
             self._call(line)
             return turn
 
-    def is_taken(self, whose: _Whose, control: RunControl | None) -> bool:
-        """Tell whether another run than this one goes on."""
+    def first(self, whose: _Whose) -> _Run | None:
+        """Return the run of a thread that goes on."""
         with _LINES_LOCK:
-            first = next(iter(self._lines.get(whose, ())), None)
-            return first is not None and control is not None and first.control is not control
+            return _called(next(iter(self._lines.get(whose, ())), None))
 
-    def has(self, whose: _Whose) -> bool:
-        """Tell whether a run of a thread goes on, or waits."""
-        return whose in self._lines
-
-    def _leave(self, whose: _Whose, run: _Run) -> None:
-        line = self._lines.get(whose, {})
-        line.pop(run, None)
-        self._call(line)
-        if not line:
-            self._lines.pop(whose, None)
+    def _leave(self, whose: _Whose, run: ref[_Run]) -> None:
+        with _LINES_LOCK:
+            line = self._lines.get(whose, {})
+            line.pop(run, None)
+            self._call(line)
+            if not line:
+                self._lines.pop(whose, None)
 
     @staticmethod
-    def _call(line: dict[_Run, Future[None]]) -> None:
+    def _call(line: dict[ref[_Run], Future[None]]) -> None:
         turn = next(iter(line.values()), None)
         if turn and not turn.done():
             turn.set_result(None)
@@ -552,8 +548,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         # Also by tenant, because tenants may have threads with the same id.
         self._early: Final[dict[tuple[_Whose, _Label], builtins.list[dict[str, Any]]]] = {}
         self._threads: dict[_Whose, _Walk] = {}
-        # By run, and by thread, since a node may run another graph.
-        self._refused: Final[dict[tuple[int, _Whose], tuple[RunControl, Exception]]] = {}
         self._lines: Final = _Lines()
         self._asked: Final[dict[int, tuple[ExecutionInfo, Counter[str]]]] = {}
         # A separate pool: a call that waits for a checkpoint must not block the thread that saves.
@@ -588,7 +582,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         if self.ledger.tenant_name and control is not None:
             with self._guard:
                 _, began = self._runs.get(id(control), (control, self))
-                remember(self._runs, id(control), (control, began), _RUNS)
+                remember(self._runs, id(control), (control, began), _AT_ONCE)
             if began.ledger.tenant_name != self.ledger.tenant_name:
                 raise ConfigurationError(
                     "The graph around this one began for another tenant.",
@@ -611,7 +605,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     "A run is to be saved, and this saver does not know which tenant it began for.",
                     "Nothing was saved. Invoke the graph again, in the request that it is for.",
                 )
-            return remember(self._runs, id(control), self._runs[id(control)], _RUNS)[1]
+            return remember(self._runs, id(control), self._runs[id(control)], _AT_ONCE)[1]
 
     @contextmanager
     def _lock(self, thread: str) -> Iterator[None]:
@@ -624,7 +618,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 yield
             finally:
                 at, owners = self._whose(thread), self.ledger.owners
-                if owners.worker is not None and not self._lines.has(at):
+                if owners.worker is not None and not self._lines.first(at):
                     known = self._threads.get(at)
                     owners.release(known.name if known else _name(thread, 0))
 
@@ -647,17 +641,16 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             try:
                 yield
             except Exception as error:
-                if control is not None:
-                    with self._guard:
-                        at = id(control), self._whose(thread)
-                        remember(self._refused, at, (control, error))
+                if control and (run := self._lines.first(self._whose(thread))):
+                    run.refused = error
                 raise
 
     def _check_run(self, thread: str, control: RunControl | None) -> None:
-        if self._lines.is_taken(self._whose(thread), control):
+        run = self._lines.first(self._whose(thread))
+        if run and control and run.control is not control:
             raise _busy(thread, "has taken over")
-        if refused := self._refused.get((id(control), self._whose(thread))):
-            raise refused[1]
+        if run and control and run.refused:
+            raise run.refused
 
     def put(
         self,
@@ -798,7 +791,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             if key not in thread.checkpoints:
                 at = self._whose(place.thread), key
                 with self._guard:  # a run that was given up never saves its checkpoint
-                    remember(self._early, at, [*self._early.get(at, []), made], _EARLY)
+                    remember(self._early, at, [*self._early.get(at, []), made], _AT_ONCE)
                 return
             if key not in thread.asks:
                 thread.find(key)
@@ -892,11 +885,14 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         used, and the node died.
         """
         found = self.reading().get_tuple({"configurable": {"thread_id": thread_id}})
+        return [(each.question, each.has_answer()) for each in self._asked_in(found)]
+
+    def _asked_in(self, found: CheckpointTuple | None) -> builtins.list[Asking]:
+        """Return the open questions of a checkpoint."""
         rows = (found.pending_writes if found else None) or ()
         asked = [each.value for row in rows if row[1] == INTERRUPT for each in row[2]]
         questions = [Question.from_text(text) for text in asked if type(text) is Asked]
-        looks = partial(Asking, self.ledger, self.gate, is_over=lambda _: False)
-        return [(each, looks(question=each).has_answer()) for each in questions]
+        return [Asking(self.ledger, self.gate, each, lambda _: False) for each in questions]
 
     def _ask_at(
         self,
@@ -928,7 +924,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         )
         with self._guard:  # asking the same twice in a node makes two questions
             counted = self._asked.get(id(info), (info, Counter[str]()))
-            _, asked = remember(self._asked, id(info), counted, _ASKING)
+            _, asked = remember(self._asked, id(info), counted, _AT_ONCE)
             text = digest_of(question.text.encode())
             number = asked[text]
             asked[text] += 1
@@ -1011,6 +1007,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         if not turn.done():
             raise _busy(place.thread, "is going on")
         self._begin(config)
+        given = self._input(config)
         key = _Label.of(place.space, place.ident) if place.ident else None
         space = _Label.of(place.space, "").space
 
@@ -1018,8 +1015,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             return key in known.checkpoints if key else known.tops.get(space)
 
         with self._lock(place.thread):
-            if not place.space and not self._reads_only:  # a node may try another graph again
-                self._refused.pop((id(_control(config)), self._whose(place.thread)), None)
             if _control(config) is not None:  # before a task runs, not after it
                 self._check_free(place.thread)
                 if (owners := self.ledger.owners).worker is not None:
@@ -1041,7 +1036,22 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 self._admit(own, newest == _Label.read(own.label))
                 if key and key != newest:
                     thread.addressed.add(key)
-            return self._tuple(place, own, notes)
+            shown = self._tuple(place, own, notes)
+            for asking in self._asked_in(shown) if given == Command(resume="") else ():
+                asking.check_answered()  # or it would be saved that nobody has answered
+            return shown
+
+    def _input(self, config: RunnableConfig) -> object:
+        """Return what a run that begins was given, if it can be saved: its tasks run before it is.
+
+        Raises:
+            EncodeError: it contains an unlisted type.
+        """
+        run, control = _called(_RUN.get()), _control(config)
+        if run is None or control is None or run.control is not control:
+            return None
+        self.ledger.codec.encode(run.given)
+        return run.given
 
     @for_one
     def get_delta_channel_history(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
+import sys
 import threading
 import time
 from collections import deque, namedtuple
@@ -25,6 +27,7 @@ from uuid import uuid4
 import pytest
 
 from safepoint import (
+    ApprovalNeeded,
     Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
@@ -48,6 +51,7 @@ from tests.house import DANA, STORE, Counting, House, Memory, opened
 
 need("langgraph.checkpoint.conformance", "needs langgraph-checkpoint-conformance")
 
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import (
     AIMessage,
@@ -62,6 +66,7 @@ from langchain_core.runnables.utils import AddableDict
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.runtime import RunControl
 from langgraph.types import Command, Interrupt, Overwrite, Send, interrupt
 from pydantic import BaseModel
 
@@ -170,7 +175,7 @@ def test_versions_of_channels_may_be_texts() -> None:
 
 
 def test_to_look_whether_an_answer_is_there_writes_nothing() -> None:
-    """Also behind a subgraph. `Command(resume="")` writes what it resumed with."""
+    """Also behind a subgraph, and if it is `Command(resume="")` that looks."""
     house = House()
     saver = SealedSaver(house.ledger(), gate=house.gate)
 
@@ -183,6 +188,10 @@ def test_to_look_whether_an_answer_is_there_writes_nothing() -> None:
     wrote = [*house.journal.show()], next(saver.ledger.back("t")).digest
     ((question, there),) = saver.waiting("t")
     assert not there
+    for _ in range(2):
+        with pytest.raises(ApprovalNeeded) as needed:
+            graph.invoke(Command(resume=""), _run("t"))
+        assert needed.value.question == question
     house.answers.put(DANA, DANA.approve(question))
     assert asyncio.run(saver.awaiting("t")) == [(question, True)]
     assert ([*house.journal.show()], next(saver.ledger.back("t")).digest) == wrote
@@ -409,6 +418,25 @@ def _put(saver: SealedSaver, value: Any, parent: Any = None, **metadata: Any) ->
     return saver.put(config, checkpoint, about, {})
 
 
+@pytest.mark.parametrize("durability", ["async", "sync", "exit"])
+@pytest.mark.parametrize("given", [{"answer": Marker()}, Command(update={"answer": Marker()})])
+def test_an_input_that_cannot_be_kept_is_refused_before_a_task_runs(
+    given: Any, durability: Any
+) -> None:
+    """LangGraph saves it while it runs the first tasks, or after them."""
+    saver, ran = _saver(), list[str]()
+    graph = _line(("work", lambda _: ran.append("work"))).compile(saver)
+    for _ in range(2):
+        with pytest.raises(EncodeError, match=r"answer'.* is of the type .*Marker"):
+            graph.invoke(given, _run("t"), durability=durability)
+        with pytest.raises(EncodeError, match="Marker"):
+            asyncio.run(graph.ainvoke(given, _run("t"), durability=durability))
+    assert ran == []
+    assert saver.ledger.threads() == []
+    graph.invoke({"answer": "yes"}, _run("t"))
+    assert ran == ["work"]
+
+
 @pytest.mark.parametrize("name", KEPT)
 def test_a_value_comes_back_equal_and_of_its_types(name: str) -> None:
     """As part of a checkpoint, and as a write."""
@@ -612,6 +640,49 @@ def test_however_a_run_ends_the_next_one_begins(mode: str, end: str) -> None:
     asyncio.run(asyncio.wait_for(play(), 60))
 
 
+class Failing(BaseCallbackHandler):
+    """An application's own callback, which comes before the saver's."""
+
+    raise_error = True
+
+    def on_chain_end(self, *_: Any, **__: Any) -> None:
+        raise ValueError("callback")
+
+    on_chain_error = on_chain_end
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_whose_end_nobody_tells_ends_when_it_is_collected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its event loop was closed with the run in it, or a callback raised at its end."""
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)  # pytest's keeps the run
+    saver = _saver()
+
+    async def wait(_: Any) -> Any:
+        asyncio.get_running_loop().stop()
+        await asyncio.sleep(3600)
+
+    waits = _line(("wait", wait)).compile(saver)
+    quick = _line("quick").compile(saver)
+
+    def leave() -> None:
+        loop = asyncio.new_event_loop()
+        task = loop.create_task(waits.ainvoke({"amount": 1}, _run("t"), durability="exit"))
+        loop.run_forever()
+        assert not task.done()
+        loop.close()
+
+    def fail() -> None:
+        with pytest.raises(ValueError, match="callback"):
+            quick.invoke({"amount": 1}, {**_run("t"), "callbacks": [Failing()]})
+
+    for end in (leave, fail):
+        Context().run(end)
+        gc.collect()
+        assert Context().run(quick.invoke, {"amount": 1}, _run("t"))["amount"] == 2
+
+
 def test_a_stream_that_is_left_in_the_middle_does_not_lock_out_who_left_it() -> None:
     """Nobody can wait for themselves. What was left saves nothing more."""
     graph = _line("one", "two", "three").compile(_saver(busy="wait"))
@@ -625,22 +696,23 @@ def test_a_stream_that_is_left_in_the_middle_does_not_lock_out_who_left_it() -> 
     assert graph.get_state(_run("t")).values["steps"] == steps
 
 
-def test_a_client_that_sends_one_run_id_twice_locks_nobody_out() -> None:
-    """Callbacks know a run by that id alone."""
-    saver, run = _saver(), {**_run("t"), "run_id": uuid4()}
-    ended: list[str] = []
+@pytest.mark.parametrize("shared", ["run_id", "control"])
+def test_two_runs_with_one_id_or_one_control_are_two_runs_and_lock_nobody_out(shared: str) -> None:
+    """A client may choose the id. LangGraph wants a fresh control for each run, unchecked."""
+    config: Any = {**_run("t"), **({"run_id": uuid4()} if shared == "run_id" else {})}
+    more: Any = {"control": RunControl()} if shared == "control" else {}
 
-    def retry(_: Any) -> Any:
-        if not ended:
+    def retry(state: Any) -> Any:
+        if state["steps"] == ["first"]:
             with pytest.raises(Conflict) as refusal, ThreadPoolExecutor(1) as pool:
-                pool.submit(graph.invoke, {"steps": ["retry"]}, run).result()
-            ended.append(str(refusal.value.kind))
+                pool.submit(graph.invoke, {"steps": ["retry"]}, config, **more).result()
+            assert refusal.value.kind == "busy"
         return {"steps": ["done"]}
 
-    graph = _line(("retry", retry)).compile(saver)
-    graph.invoke({"steps": ["first"]}, run)
+    graph = _line(("retry", retry)).compile(_saver())
+    graph.invoke({"steps": ["first"]}, config, **more)
     steps = graph.invoke({"steps": ["next"]}, _run("t"))["steps"]
-    assert (ended, steps) == (["busy"], ["first", "done", "next", "done"])
+    assert steps == ["first", "done", "next", "done"]
 
 
 def test_a_node_may_run_another_graph_on_its_own_thread() -> None:

@@ -95,11 +95,6 @@ class _Spent(NamedTuple):
     answer: Answer
     used: Entry | None
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether it says only that a wait ended, and the journal does not have that."""
-        return self.used is None and not self.answer
-
     def rank(self) -> tuple[int, int]:
         """Return its place among others: the first that was used, a denial, the first note."""
         if self.used:
@@ -291,19 +286,24 @@ class Asking(NamedTuple):
                 error.question = self.question
                 raise
 
+    def check_answered(self) -> None:
+        """Refuse if `use("")` would, because no answer is there. It writes nothing."""
+        now = datetime.now(UTC)
+        if self._find_end(now)[1] is None:
+            self._decide("", now)
+
     def has_answer(self) -> bool:
         """Tell whether `use("")` would go on. It writes nothing."""
-        now = datetime.now(UTC)
-        with suppress(ApprovalNeeded, ApprovalRefused):
-            if self._find_end(now)[1] is None:
-                self._decide("", now)
-            return True
-        return False
+        try:
+            self.check_answered()
+        except (ApprovalNeeded, ApprovalRefused):
+            return False
+        return True
 
     def find_answer(self) -> Answer | None:
         """Return the answer that was spent, or None if the question is open."""
         spent = self._find_end(datetime.now(UTC))[1]
-        return None if spent is None or spent.is_unfinished else spent.answer
+        return spent.answer if spent and (spent.used or spent.answer) else None
 
     def is_answered(self, notes: list[Link]) -> bool:
         """Tell whether one of these notes, newest first, answers the question.
