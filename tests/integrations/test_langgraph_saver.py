@@ -871,7 +871,7 @@ def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
 
 
 def test_writes_whose_checkpoint_never_comes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("safepoint.langgraph._EARLY", 2)
+    monkeypatch.setattr("safepoint.langgraph._AT_ONCE", 2)
     saver = _saver()
     first = _put(saver, 0)
     for number in range(4):
