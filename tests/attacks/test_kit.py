@@ -154,7 +154,9 @@ def test_the_command_compares_with_the_rungs_that_stop_the_attacks(
         assert len(run(capsys, "--list", group)) == len(attacks)
     assert len(run(capsys, "--list")) == len(ATTACKS)
     assert len(run(capsys, "--list", "edit-state", "residue")) == len(RESIDUE) + 1
-    for names in (["edit-state", "model-edited"], ["models", "nothing"], ["nothing"]):
+    assert run(capsys, "network", "--target", "verify-full")[0] == ["attack", "verify-full"]
+    wrong = (["edit-state", "model-edited"], ["models", "nothing"], ["nothing"])
+    for names in (*wrong, ["network", "--target", "naive"]):
         assert main(["attack", *names]) == 2
 
 

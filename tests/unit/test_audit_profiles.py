@@ -127,7 +127,7 @@ FILES: dict[str, tuple[object, str | None]] = {
     "a name alone": ({"meta": {}}, None),
     "a list": ([RESUME], None),
     "part of a resume": ({"pipeline": [], "resumeAtIndex": 1}, None),
-    "no session": ({"type": "session", "id": 7}, None),
+    "no session": ('{"type": "session", "id": 7}', None),
     "too deep": ('{"session":' * 100_000, None),
 }
 

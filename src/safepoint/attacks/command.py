@@ -6,31 +6,31 @@ import argparse
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from functools import partial
 from typing import Any, NamedTuple
 
 from safepoint.attacks import own
 from safepoint.attacks.kit import Attack
 from safepoint.attacks.ladder import ATTACKS, RESIDUE, outcome_of
 from safepoint.attacks.outcome import Outcome
-from safepoint.attacks.rungs import TARGETS, TOP
+from safepoint.attacks.rungs import TARGETS
 from safepoint.attacks.target import Victim
 from safepoint.core.errors import ConfigurationError
 from safepoint.shared.terminal import add, flag, imported
 
-_EVERY = ATTACKS | RESIDUE
-
 
 class _Kit(NamedTuple):
-    """Some attacks, words that stand for several of them, and what they are run on.
+    """Some attacks, by the word that stands for several of them, and what they are run on.
 
-    `guards` names the columns in which an attack should end without success.
+    No attack should get through the last of these.
     """
 
-    attacks: Mapping[str, Attack]
-    groups: Mapping[str, Iterable[str]]
-    columns: Mapping[str, Callable[[str], Victim]]
-    guards: Callable[[str], Iterable[str]]
+    groups: Mapping[str, Mapping[str, Attack]]
+    targets: Mapping[str, Callable[[str], Victim]]
+
+    @property
+    def attacks(self) -> dict[str, Attack]:
+        """All of them, by name."""
+        return {name: attack for group in self.groups.values() for name, attack in group.items()}
 
 
 def commands(sub: Any) -> None:
@@ -62,14 +62,16 @@ def _attack(options: argparse.Namespace) -> int:
         for name in chosen:
             print(f"{name} ({kit.attacks[name].rule}): {kit.attacks[name].story}")
         return 0
-    widths = [_first(chosen), *(max(10, len(name) + 2) for name in kit.columns)]
+    columns = _columns(options, kit, chosen)
+    widths = [_first(chosen), *(max(10, len(name) + 2) for name in columns)]
     through = False
-    _row(["attack", *kit.columns], widths)
-    for attack in chosen:
-        strike = partial(outcome_of, kit.attacks[attack])
-        outcomes = {name: strike(target) for name, target in kit.columns.items()}
-        _row([attack, *map(_cell, outcomes.values())], widths)
-        through |= any(outcomes[each].succeeded for each in kit.guards(attack) if each in outcomes)
+    _row(["attack", *columns], widths)
+    for name in chosen:
+        attack = kit.attacks[name]
+        outcomes = {each: outcome_of(attack, target) for each, target in columns.items()}
+        _row([name, *map(_cell, outcomes.values())], widths)
+        stop = {attack.stopped_by, [*kit.targets][-1]} if not attack.residue else set()
+        through |= any(outcomes[each].succeeded for each in outcomes.keys() & stop)
     return int(through)
 
 
@@ -112,35 +114,35 @@ def _kit(options: argparse.Namespace) -> tuple[_Kit, list[str]]:
     return kit, [each for name in named for each in kit.groups.get(name, [name])]
 
 
-def _stores(options: argparse.Namespace) -> _Kit:
-    for name in options.target or ():
-        if name not in (*TARGETS, "ladder"):
-            options.refuse(f"there is no target {name!r}. Choose from {', '.join(TARGETS)}")
-    groups = {"stores": ATTACKS, "residue": RESIDUE}
-    named = [each for name in options.attacks or groups for each in groups.get(name, [name])]
-    # What to leave, and what to come to for these attacks.
-    compared = {"naive"} | {_EVERY[name].stopped_by for name in named if name in _EVERY}
-    shown = TARGETS if "ladder" in (options.target or ()) else options.target or compared
-    columns = {name: target for name, target in TARGETS.items() if name in shown}
-    guards = {name: (attack.stopped_by, TOP) for name, attack in ATTACKS.items()}
-    return _Kit(_EVERY, groups, columns, lambda attack: guards.get(attack, ()))
+def _columns(
+    options: argparse.Namespace, kit: _Kit, chosen: Iterable[str]
+) -> dict[str, Callable[[str], Victim]]:
+    """Return the targets that are named; of a ladder what to leave, and what to come to."""
+    named = {*(options.target or kit.targets)}
+    if options.target is None and kit.targets is TARGETS:
+        named = {"naive", *(kit.attacks[name].stopped_by for name in chosen)}
+    for name in named - {*kit.targets, "ladder"}:
+        options.refuse(f"there is no target {name!r}. Choose from {', '.join(kit.targets)}")
+    return {name: each for name, each in kit.targets.items() if {name, "ladder"} & named}
+
+
+def _stores(_: argparse.Namespace) -> _Kit:
+    return _Kit({"stores": ATTACKS, "residue": RESIDUE}, TARGETS)
 
 
 def _models(options: argparse.Namespace) -> _Kit:
-    from safepoint.attacks.models import MODEL_ATTACKS, MODEL_TARGETS, CarefulModels
+    from safepoint.attacks.models import MODEL_ATTACKS, MODEL_TARGETS
 
     if not options.list:
         with suppress(ImportError):
             import torch  # noqa: F401  once, here, and not in each process
-    groups = {"models": MODEL_ATTACKS}
-    return _Kit(MODEL_ATTACKS, groups, MODEL_TARGETS, lambda _: (CarefulModels.name,))
+    return _Kit({"models": MODEL_ATTACKS}, MODEL_TARGETS)
 
 
 def _network(_: argparse.Namespace) -> _Kit:
     from safepoint.attacks.network import NETWORK_ATTACKS, SSL_MODES
 
-    groups = {"network": NETWORK_ATTACKS}
-    return _Kit(NETWORK_ATTACKS, groups, SSL_MODES, lambda _: ("verify-full",))
+    return _Kit({"network": NETWORK_ATTACKS}, SSL_MODES)
 
 
 def _check(options: argparse.Namespace, attacks: Iterable[str]) -> None:
