@@ -6,9 +6,7 @@ it is the storage suite's to hold, and attacks on what is on disk are the ladder
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,6 +26,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
     Workflow,
 )
+from safepoint.attacks.medium import Rows
 from safepoint.core.journal import Entry
 from safepoint.core.record import Place
 from safepoint.core.storage import CheckpointStorage
@@ -187,12 +186,8 @@ USES: dict[str, Use] = {
 
 def rewrite(path: Path, *statements: str) -> None:
     """Edit rows behind all rules, as whoever can write the file does, and put the rules back."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as thief:
-        query = "SELECT name, sql FROM sqlite_schema WHERE type = 'trigger' ORDER BY rowid"
-        rules = thief.execute(query).fetchall()
-        thief.execute("PRAGMA ignore_check_constraints = ON")
-        dropped = [f"DROP TRIGGER {name}" for name, _ in rules]
-        for statement in (*dropped, *statements, *(rule for _, rule in rules)):
+    with Rows(path.parent).turn(path.name) as thief:
+        for statement in statements:
             thief.execute(statement)
 
 

@@ -178,6 +178,14 @@ def test_a_file_alone_is_the_same(root: Path) -> None:
     assert out == f"Looked at {root}/x.py (1 Python file): no findings.\n"
 
 
+def test_a_pipe_or_a_device_is_not_even_opened(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To open one may do something: rewind a tape, or begin to watch over the machine."""
+    os.mkfifo(root / "fifo")
+    monkeypatch.setattr("safepoint.audit.discover.inspect", None)
+    found = look([str(root)]).findings[0]
+    assert "a pipe, a socket or a device" in found.what
+
+
 def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
     (root / "x.pt").write_bytes(RUNS)
     code, out, err = said("audit", root / "none", root)
