@@ -24,6 +24,7 @@ from tests.unit.commands import said
 from tests.zoo.build import PLAIN, journal, zipped
 
 KEY = SigningKey.generate()
+LOAD = "import torch\ntorch.load(path, weights_only=False)\n"
 RUNS = b"cos\nsystem\n(S'id'\ntR."
 
 
@@ -109,6 +110,11 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         lambda r: (r / "x.py").write_bytes(RUNS),
         1,
         "SP24.runs-code",
+    ),
+    "a script without an ending": (
+        lambda r: (r / "load").write_text(f"#!/usr/bin/env -S uv run --script\n{LOAD}"),
+        1,
+        "SP24.sl02 SP27.no-test",
     ),
     "no Python": (lambda r: (r / "a.py").write_text("def f(:"), 1, "SP26.sl90"),
     "a loop of links alone": (

@@ -41,6 +41,7 @@ _IT: Final = re.compile(r"(It|The file)(?= )")
 
 
 _CODE: Final = frozenset({".py", ".pyw", ".ipynb"})
+_RUN_BY: Final = re.compile(rb"#!.*(python|pypy|\buv run\b)")
 _LARGEST: Final = 8 * 1024 * 1024
 LOOKED_AT: Final = 1024 * 1024
 _TEST: Final = re.compile(r"(test_.+|.+_test|conftest)\.py")
@@ -104,7 +105,7 @@ def is_code(path: str) -> bool:
         return suffix in _CODE
     with suppress(OSError):
         first = _text(path, 200).split(b"\n", 1)[0]
-        return first.startswith(b"#!") and b"python" in first
+        return _RUN_BY.match(first) is not None
     return False
 
 
