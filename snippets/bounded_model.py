@@ -1,4 +1,4 @@
-"""Load weights that somebody else made: bounded, expected, apart."""
+"""Load weights that somebody else made: bounded, and as expected."""
 
 import torch
 
@@ -10,15 +10,11 @@ MIB = 1024 * 1024
 # What you expect: the shapes of your own model, and a little room.
 model = torch.nn.Linear(3, 2)
 schema = Schema.of(model.state_dict())
-limits = ModelLimits(
-    file_bytes=64 * MIB, memory_bytes=512 * MIB, cpu_seconds=30
-)
+limits = ModelLimits(file_bytes=64 * MIB, memory_bytes=512 * MIB)
 
 
 def load(path):
-    return load_checkpoint(
-        path, schema=schema, limits=limits, isolated=True
-    )
+    return load_checkpoint(path, schema=schema, limits=limits)
 
 
 torch.save(torch.nn.Linear(3, 2).state_dict(), "download.pt")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import pickle
-import tempfile
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -67,37 +64,12 @@ def load_checkpoint(path: Path) -> object:
     return load(path)
 
 
-def apart(path: Path) -> object:
-    """Load a model file in a process of its own, or convert it: they take turns."""
+def converted(path: Path) -> object:
+    """Turn a model file into safetensors."""
     from safepoint import SigningKey
     from safepoint.models import convert
-    from safepoint.models import load_checkpoint as load
 
-    if int(path.parent.name) % 2:
-        return load(path, isolated=True)
     return convert(path, path.with_suffix(".safetensors"), key=SigningKey.generate())
-
-
-def worker(path: Path) -> object:
-    """Do what the isolated process does, in a fork: the real one imports PyTorch for seconds."""
-    from safepoint.core.errors import ModelRefused
-    from safepoint.models import DEFAULT_MODEL_LIMITS as LIMITS
-    from safepoint.models.isolated import DONE, main, task_of
-    from safepoint.models.loading import open_model
-
-    with ExitStack() as files:
-        model = files.enter_context(open_model(path, LIMITS))
-        made = [files.enter_context(tempfile.TemporaryFile()) for _ in range(2)]
-        fds = [each.fileno() for each in (model.file, *made)]
-        child = os.fork()
-        if not child:
-            main(task_of(model.path, fds, LIMITS, safe=True))
-        os.waitpid(child, 0)
-        made[1].seek(0)
-        answer = made[1].read()
-    if not answer.startswith(DONE):
-        raise ModelRefused(answer.decode(), "It is refused.")
-    return "loaded"
 
 
 def inspect(path: Path) -> object:
@@ -125,18 +97,10 @@ def folder(path: Path) -> object:
     return told.count("sealed"), told.count("refused"), len(ledger.threads())
 
 
-def fickled(path: Path) -> object:
-    """Ask fickling for its verdict on each pickle of a file."""
-    from safepoint.models import inspect as look
-    from safepoint.models.fickled import decompile
-
-    return {decompile(each.data)[0] for each in look(path).pickles}
-
-
 def every_guard(path: Path) -> str:
     """Let everything of ours look at each form of a gadget, and say what each raised or said.
 
-    The isolated process gets the two formats in turn: it costs a fork.
+    A conversion gets the two formats in turn: it locks the folder.
     """
     forms = (ARCHIVE, LEGACY)
     return _each(
@@ -144,7 +108,7 @@ def every_guard(path: Path) -> str:
         (read_pickle, path.name),
         *((inspect, form) for form in (path.name, ARCHIVE, LEGACY, BARE)),
         *((load_checkpoint, form) for form in (ARCHIVE, LEGACY, BARE)),
-        (worker, forms[int(path.parent.name) % len(forms)]),
+        (converted, forms[int(path.parent.name) % len(forms)]),
     )
 
 

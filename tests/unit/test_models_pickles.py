@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import time
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ from safepoint import (
 )
 from safepoint.core import errors
 from safepoint.core.errors import ConfigurationError, DecodeError
-from safepoint.models import PickleLimits, inspect, read_pickle
-from tests.unit.archive_helpers import cases, made, name, proto
+from safepoint.models import PickleLimits, machine, read_pickle
+from tests.unit.archive_helpers import cases, made, proto
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
 from tests.unit.commands import said
 
@@ -59,21 +58,19 @@ def test_each_limit_holds() -> None:
             read_pickle(data, limits=PickleLimits(**{limit: 1}))
 
 
-QUICK = {
-    "a memo of one hash": proto(b"N", *(b"p%d\n" % (n * (2**61 - 1)) for n in range(20_000))),
-    "a number behind blanks": b"I" + b" " * 200_000 + b"!\n.",
-    "items one by one": proto(name("collections", "OrderedDict") + b")R" + b"Na" * 200_000),
-}
-
-
-@pytest.mark.parametrize("what", QUICK)
-def test_a_look_takes_no_more_than_time_in_proportion(what: str) -> None:
-    """Each took the square of its size: minutes for a file of a megabyte."""
-    begin = time.process_time()
-    inspect(QUICK[what])
-    with pytest.raises(errors.CheckpointError):
-        read_pickle(QUICK[what])
-    assert time.process_time() - begin < 8
+@pytest.mark.parametrize("empty", [b"}", b"]", b"\x8f", b"N\x85"])
+def test_empty_values_are_refused_before_one_is_built(
+    empty: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two million dicts in as many bytes took 18 seconds and 757 MB."""
+    drawn = []
+    monkeypatch.setattr(machine.Builder, "_drawn", lambda _, code: drawn.append(len(code)))
+    most = PickleLimits(nodes=1000)
+    read_pickle(proto(b"](" + empty * 499 + b"e"), limits=most)
+    assert len(drawn) == 1
+    with pytest.raises(LimitExceeded, match="more than 1000 values"):
+        read_pickle(proto(b"](" + empty * 500 + b"e"), limits=most)
+    assert len(drawn) == 1
 
 
 def command(folder: Path, *arguments: str) -> tuple[int, str, str]:

@@ -6,7 +6,9 @@ from tests.harness.optional import need
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 import warnings
@@ -37,7 +39,7 @@ from safepoint.models.packing import NotFinite, TensorDict, TensorRef, pack, unp
 from safepoint.models.tensors import CODES
 from safepoint.stores import disk
 from tests.harness.crash import ROOT, failed, killed
-from tests.unit.models_helpers import KEY, KEYS, bits, same, saved, state_dict
+from tests.unit.models_helpers import KEY, KEYS, Calls, bits, same, saved, state_dict
 
 STATE = {**state_dict(), "log": "x" * 300}
 PAIR = ["model.safetensors", "model.safetensors.seal"]
@@ -305,3 +307,46 @@ def test_convert_keeps_each_bit_and_the_original(tmp_path: Path) -> None:
         assert bits(loaded["model"]["w"]) == bits(state["model"]["w"])  # type: ignore[index]
     with pytest.raises(Conflict):
         convert(path, new, key=KEY)
+
+
+def test_what_is_read_as_data_is_converted_without_a_second_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which imported PyTorch again, for seconds."""
+    monkeypatch.setattr(subprocess, "call", None)
+    convert(saved(tmp_path / "old.pt"), tmp_path / "new.safetensors", key=KEY)
+    convert(
+        tmp_path / "new.safetensors", tmp_path / "b.safetensors", key=KEY, safe=False, keys=KEYS
+    )
+
+
+def says(text: str) -> Calls:
+    """Return a payload that writes down an answer of its own, and ends the process."""
+    code = (
+        "import os\n"
+        "for fd in range(3, 64):\n"
+        f"    try: os.write(fd, {text!r}.encode())\n"
+        "    except OSError: pass\n"
+        "os._exit(0)"
+    )
+    return Calls(exec, code)
+
+
+@pytest.mark.parametrize(
+    ("payload", "word"),
+    [
+        (Calls(os._exit, 0), r"crashed the process that loaded it \(status 0\)"),
+        (Calls(os.abort), r"crashed the process that loaded it \(status -6\)"),
+        (Calls(argparse.Namespace), "does not know"),
+        (Calls(len, 7), r"PyTorch could not load .*TypeError"),
+        (says("refused\x1b[2J\nx"), r"x1b\[2J"),
+        (says("refusedx"), "crashed the process"),
+        (says("done\x80"), "ends before its header"),
+    ],
+)
+def test_a_trusted_file_runs_apart_from_the_key(tmp_path: Path, payload: Calls, word: str) -> None:
+    """And what comes back of it is read like a stranger's."""
+    path = saved(tmp_path / "own.pt", payload)
+    with pytest.raises(ModelRefused, match=word), pytest.warns(UnrestrictedLoad):
+        convert(path, tmp_path / "new.safetensors", key=KEY, safe=False)
+    assert not (tmp_path / "new.safetensors").exists()

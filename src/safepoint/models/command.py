@@ -18,7 +18,6 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.models import fickled
 from safepoint.models.loading import UnrestrictedLoad
 from safepoint.models.look import inspect
 from safepoint.models.saving import convert, seal_model
@@ -27,8 +26,8 @@ from safepoint.shared.terminal import add, counted, flag
 
 _SHOWN: Final = 20
 _TRUSTED: Final = (
-    "you made FILE: load it without restriction, so that it can run code, with your rights and in a"
-    " process of its own"
+    "you made FILE: load it without restriction, so that it can run code, with your rights, in a"
+    " process that does not have the key"
 )
 
 
@@ -38,7 +37,6 @@ def commands(sub: Any) -> None:
         sub, "scan", _scan, "say what files are, and what the pickles in them import and call"
     )
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
-    flag(scan, "--decompile", "print the pickles as Python code as well, as fickling reads them")
     turn = _add_command(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
     seal = _add_command(sub, "seal-model", _seal, "put a seal beside a model file")
     for command in (turn, seal):
@@ -61,7 +59,7 @@ def _scan(options: argparse.Namespace) -> int:
     worst = 0
     for path in chain.from_iterable(map(_files_of, options.paths)):
         try:
-            worst = max(worst, _scanned(path, options.decompile))
+            worst = max(worst, _scanned(path))
         except (DecodeError, LimitExceeded) as error:
             print(f"{shell(path)}: {error}", file=sys.stderr)
             worst = max(worst, 1)
@@ -88,7 +86,7 @@ def _files_of(path: str) -> Iterator[str]:
         yield path
 
 
-def _scanned(path: str, decompile: bool) -> int:
+def _scanned(path: str) -> int:
     found = inspect(path)
     print(f"{shell(path)} is {found.kind.sentence} ({found.size:,} bytes).")
     for each in found.pickles:
@@ -104,9 +102,6 @@ def _scanned(path: str, decompile: bool) -> int:
         print(f"    {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
     if len(found.tensors) > _SHOWN:
         print(f"    and {len(found.tensors) - _SHOWN:,} more")
-    for each in found.pickles if decompile else ():
-        severity, code = fickled.decompile(each.data)
-        print(f"# {each.where or shell(path)}: {severity}\n{code}")
     return int(not found.plain)
 
 

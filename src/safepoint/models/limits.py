@@ -24,7 +24,8 @@ class PickleLimits:
         opcodes: its instructions.
         memo: the values that it numbers, and the highest number.
         integer_bits: one integer.
-        nodes: values, written out.
+        nodes: values, written out. Of those that hold others, or call, half as many may be drawn:
+            an empty dict is one byte in the file, and takes hundreds in the memory.
         text_bytes: text, bytes and integers, written out.
         depth: nesting.
         key_nodes: values in one key of a dict, or in one item of a set.
@@ -58,9 +59,8 @@ class ModelLimits:
         tensors: how many there may be, empty ones too.
         elements: the elements of one tensor.
         header_bytes: the header of a safetensors file.
-        memory_bytes: what the tensors of a PyTorch file may take when they are copied, and what
-            an isolated process may use beyond PyTorch itself and three times the file.
-        cpu_seconds: how long the isolated process may compute.
+        memory_bytes: what the tensors of a PyTorch file may take when they are copied, beyond
+            what the file has of them.
     """
 
     file_bytes: int = 16 * _GIB
@@ -70,7 +70,6 @@ class ModelLimits:
     elements: int = 2**34
     header_bytes: int = 32 * _MIB
     memory_bytes: int = 4 * _GIB
-    cpu_seconds: int = 120
 
 
 DEFAULT_MODEL_LIMITS = ModelLimits()

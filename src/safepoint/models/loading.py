@@ -30,7 +30,6 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import Keyring
-from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.look import Format, identified, opened
 from safepoint.models.opcodes import read_at
@@ -79,7 +78,6 @@ def load_checkpoint(
     name: str | None = None,
     schema: Schema | None = None,
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
-    isolated: bool = False,
 ) -> Any:
     """Load a model: a safetensors file, or what `torch.save` wrote.
 
@@ -104,15 +102,12 @@ def load_checkpoint(
             you also get back the rest of what `save_checkpoint` saved.
         name: the name that the seal must be of. Left out, it is the file's.
         schema: what tensors there must be. They are compared before anything is loaded.
-        limits: what is too large, and what an isolated process may use.
-        isolated: load in a process of its own, under the limits on memory and time. It hands back
-            safetensors, so this process reads nothing but those.
+        limits: what is too large.
 
     Raises:
         Unsafe: this PyTorch cannot keep the promise of `weights_only`.
-        ModelRefused: the file wants more than data, or crashed the isolated process; or it is
-            damaged, or of no format that is loaded, or not what its name says; or its tensors are
-            not those of the schema.
+        ModelRefused: the file wants more than data; or it is damaged, or of no format that is
+            loaded, or not what its name says; or its tensors are not those of the schema.
         LimitExceeded: it is over a limit.
         SealBroken: its seal is not genuine, or of something else.
         NotFound: there is no such file; or there are keys, and no seal.
@@ -120,23 +115,21 @@ def load_checkpoint(
         MissingPackage: PyTorch is not installed.
         ConfigurationError: a schema cannot be checked; or there is a seal, and no keys.
     """
-    if schema is not None and safe is False and not isolated:
+    if schema is not None and safe is False:
         raise ConfigurationError(
             "A schema is checked before a model reaches your process, and an unrestricted load"
             " cannot wait for that.",
-            "Load with safe=True, or with isolated=True.",
+            "Load with safe=True, or convert the file first.",
         )
     with open_vouched(path, safe, keys, name, limits) as (model, sealed):
         rest = None if sealed is None else sealed.rest
-        if isolated:
-            state = _apart(model, safe, limits)
-        elif safe is False:  # the literal, and nothing that is only false
+        if safe is False:  # the literal, and nothing that is only false
             state = unrestricted(model, limits)
         else:
             state = restricted(model, schema if rest is None else None, limits)
         if rest is not None:
             state = unpack(state, rest)
-        if schema is not None and (isolated or rest is not None):
+        if schema is not None and rest is not None:
             # Not by the names in the file: a tensor in two places is there once.
             schema.check(named_tensors(state, package().Tensor))
         return state
@@ -364,7 +357,7 @@ def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> 
     return read_model(model.file, model.members, limits, torch)[0]
 
 
-def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
+def unrestricted(model: ModelFile, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Any:
     """Load a file that is trusted, and let it run what it wants.
 
     Raises:
@@ -384,14 +377,6 @@ def unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
     except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
         problem = _translated(model, error)
     raise problem
-
-
-def _apart(model: ModelFile, safe: bool, limits: ModelLimits) -> Any:
-    with tempfile.TemporaryFile() as tensors:
-        rest = load_apart(model, tensors, limits=limits, safe=safe)
-        # Copied: whatever the child has started may still hold the file.
-        with _about(f"What the isolated process made of {model.shown}"), copied(tensors) as copy:
-            return unpack(open_tensors(copy, limits), rest)
 
 
 def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed | None:

@@ -31,7 +31,7 @@ INTACT: Final = "Restore an intact copy, or write the state again."
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 _UNLISTED: Final = (
     "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If not, do not"
-    " load it: safepoint scan --decompile shows what it does."
+    " load it: safepoint scan lists what it asks for."
 )
 
 Ref = tuple[str, str]
@@ -277,7 +277,7 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
                 copied = stream.tell()
             frame = stream.tell() + argument if name == "FRAME" else frame
             last = at
-            if count > limits.opcodes or made > limits.nodes:
+            if count > limits.opcodes or 2 * made > limits.nodes:
                 raise over(limits, "opcodes" if count > limits.opcodes else "nodes")
     except CheckpointError:
         raise
@@ -437,13 +437,12 @@ class Builder:
         self._nodes += nodes
         self._text += text
         self._deepest = max(self._deepest, depth)
-        for name, count in (
-            ("nodes", self._nodes),
-            ("text_bytes", self._text),
-            ("depth", depth),
-        ):
-            if count > getattr(self.limits, name):
-                raise over(self.limits, name)
+        if self._nodes > self.limits.nodes:
+            raise over(self.limits, "nodes")
+        if self._text > self.limits.text_bytes:
+            raise over(self.limits, "text_bytes")
+        if depth > self.limits.depth:
+            raise over(self.limits, "depth")
 
     def text(self, text: str) -> str:
         """Return a text, unless it has half a character in it."""
@@ -587,14 +586,13 @@ class Builder:
                 "The pickle has a key that can change: a list, a dict or a set, or one within.",
                 INTACT,
             )
-        kinds = Counter(map(type, keys))
-        numbers = len(keys) - sum(kinds[each] for each in _UNPREDICTABLE)
-        self._effort -= numbers**2
-        pairs = 0
-        if len({*hashes}) < len(hashes):
-            pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values())
-        if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
-            raise over(self.limits, "number_keys")
+        if len(keys) > 1:
+            self._effort -= sum(type(key) not in _UNPREDICTABLE for key in keys) ** 2
+            pairs = 0
+            if len({*hashes}) < len(hashes):
+                pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values())
+            if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
+                raise over(self.limits, "number_keys")
         found = set(keys)
         if len(found) != len(keys):
             raise DecodeError("The pickle has one key twice.", INTACT)

@@ -16,7 +16,7 @@ import math
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
@@ -28,7 +28,14 @@ from safepoint.core.errors import (
 )
 from safepoint.core.names import Limits
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
-from safepoint.models.tensors import STORED, dtype_name, name_problem, package
+from safepoint.models.tensors import (
+    STORED,
+    dtype_name,
+    name_problem,
+    open_tensors,
+    package,
+    write_into,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -101,6 +108,33 @@ def pack(state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Packed:
             "Convert it first to dicts, lists, tuples, numbers, texts or bytes, or leave it out.",
         ) from None
     return Packed(packer.tensors, rest)
+
+
+def write_packed(state: Any, file: IO[bytes], limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> bytes:
+    """Write the tensors of a state into an open file, compare what is there, and return the rest.
+
+    Raises:
+        ModelRefused: as `pack`; or what was written is not what the state holds.
+        LimitExceeded: as `pack`.
+    """
+    tensors, rest = pack(state, limits)
+    write_into(file.fileno(), tensors)
+    written = open_tensors(file, limits)
+    equal = package().equal
+
+    def same(name: str) -> bool:
+        mine, its = tensors[name], written[name]
+        if (mine.dtype, mine.shape) != (its.dtype, its.shape):
+            return False
+        # As bytes, a NaN is equal to itself.
+        return bool(equal(*(each.reshape(-1).view(package().uint8) for each in (mine, its))))
+
+    if written.keys() != tensors.keys() or not all(map(same, written)):
+        raise ModelRefused(
+            "What was written of the model is not what was loaded.",
+            "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
+        )
+    return rest
 
 
 def unpack(

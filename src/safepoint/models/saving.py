@@ -22,8 +22,9 @@ from safepoint.core.errors import ConfigurationError, Conflict, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
-from safepoint.models.loading import SAFETENSORS, open_model, open_vouched
-from safepoint.models.packing import pack, unpack
+from safepoint.models.loading import SAFETENSORS, open_model, open_vouched, restricted
+from safepoint.models.look import Format
+from safepoint.models.packing import pack, unpack, write_packed
 from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
 from safepoint.models.tensors import PREFIX, open_tensors, read_table, write_into
 from safepoint.stores import disk
@@ -159,9 +160,8 @@ def convert(
 ) -> Converted:
     """Turn what `torch.save` wrote into a sealed safetensors file, equal to the last bit.
 
-    The file is loaded in a process of its own, under limits. That process writes the tensors,
-    reads them back, and compares each with what it loaded. This one then reads the result as it
-    would read a stranger's, and seals it. The original stays as it is.
+    The file is read as data. The tensors are written, read back, and compared, each with what was
+    loaded; then the result is sealed. The original stays as it is.
 
     ```python
     import torch
@@ -184,10 +184,10 @@ def convert(
         key: the key to seal it with.
         name: the name that the seals are bound to: the new one, and with `keys` the old one, too.
             Left out, each has the name of its file.
-        safe: False loads the old file without restriction, in that process, with your rights. Only
-            for a file that you made.
+        safe: False loads the old file without restriction, with your rights, in a process of its
+            own that has no key. Only for a file that you made.
         keys: verify the seal of the old file first.
-        limits: what is too large, and what the process may use.
+        limits: what is too large.
 
     Raises:
         ModelRefused: it holds what safetensors cannot, and the message says what and why.
@@ -198,7 +198,11 @@ def convert(
     with open_vouched(source, safe, keys, name, limits) as (model, _):
 
         def write(file: BinaryIO) -> bytes:
-            rest = load_apart(model, file, limits=limits, safe=safe)
+            trusted = safe is False and model.kind is not Format.SAFETENSORS
+            if trusted:
+                rest = load_apart(model, file)
+            else:
+                rest = write_packed(restricted(model, None, limits), file, limits)
             unpack(open_tensors(file, limits), rest)  # what is sealed can be loaded
             return rest
 
