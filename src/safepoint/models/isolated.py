@@ -40,7 +40,7 @@ def load_apart(model: ModelFile, tensors: IO[bytes]) -> bytes:
     with tempfile.TemporaryFile() as answer:
         files = [each.fileno() for each in (model.file, tensors, answer)]
         path = json.dumps([os.path.abspath(entry) for entry in sys.path])  # noqa: PTH100
-        task = json.dumps([model.path, model.kind, *files])
+        task = json.dumps([model.path, model.kind.name, *files])
         try:
             status = subprocess.call(  # noqa: S603 -- our own module, and nothing of the file's
                 [sys.executable, "-I", "-c", _START, path, task],
@@ -62,7 +62,8 @@ def load_apart(model: ModelFile, tensors: IO[bytes]) -> bytes:
         return said.removeprefix(_DONE)
     lines = said.removeprefix(_REFUSED).decode("utf-8", "replace").split("\n")
     if said.startswith(_REFUSED) and len(lines) == 2 and len(said) < _LONGEST:
-        raise ModelRefused(*(line if line.isprintable() else ascii(line) for line in lines))
+        what, do = (line if line.isprintable() else ascii(line) for line in lines)
+        raise ModelRefused(what, do)
     raise ModelRefused(
         f"{model.shown} crashed the process that loaded it (status {status}).",
         "Nothing was kept, and this process is unharmed. Do not load it anywhere else.",
@@ -73,7 +74,8 @@ def main(path: str, kind: str, source: int, tensors: int, answer: int) -> NoRetu
     """Load what is behind a descriptor, write what it held, and end this process."""
     with os.fdopen(source, "rb") as file, os.fdopen(tensors, "r+b") as target:
         try:
-            model = ModelFile(path, file, os.fstat(source).st_size, Format(kind))
+            size = os.fstat(source).st_size
+            model = ModelFile(path, file, size, Format[kind])
             write_all(answer, _DONE + write_packed(unrestricted(model), target))
         except CheckpointError as error:
             write_all(answer, _REFUSED + f"{error.what}\n{error.do}".encode())

@@ -1,4 +1,4 @@
-"""Find the loads that can run what a file says, before anyone runs them.
+"""Find the loads that can run what a file says, and what an agent keeps without a seal.
 
 It closes what Bandit and Ruff leave open about PyTorch and pickle, and is no replacement for them.
 `safepoint audit` makes findings of what this finds.
@@ -13,12 +13,12 @@ import json
 import re
 import tokenize
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from safepoint.core.errors import quoted
-from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, loads_in
+from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, found_in
 from safepoint.models.lint.names import DATA, Tangled
 
 __all__ = [
@@ -28,7 +28,6 @@ __all__ = [
     "check_source",
 ]
 
-Finder = Callable[[ast.Module], Iterable[tuple[ast.AST, str, str]]]
 _NOT_PARSED: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
@@ -77,7 +76,7 @@ def _unseen(why: str, line: int = 1, column: int = 1, cell: int = 0) -> Load:
 # --- one file -----------------------------------------------------------------------------------
 
 
-def check_source(data: bytes | str, path: str = "<text>", finder: Finder = loads_in) -> list[Load]:
+def check_source(data: bytes | str, path: str = "<text>") -> list[Load]:
     r"""Look at the Python code of one file.
 
     ```python
@@ -93,7 +92,7 @@ def check_source(data: bytes | str, path: str = "<text>", finder: Finder = loads
         What was found, from top to bottom. A file that cannot be parsed is a finding of its own.
     """
     check = _check_notebook if PurePath(path).suffix == ".ipynb" else _check_python
-    return sorted(check(_encoded(data), finder))
+    return sorted(check(_encoded(data)))
 
 
 def _encoded(text: bytes | str) -> bytes:
@@ -107,9 +106,9 @@ def _parse(data: bytes | str) -> ast.Module:
         return ast.parse(_encoded(data))
 
 
-def _check_python(data: bytes, finder: Finder) -> Iterator[Load]:
+def _check_python(data: bytes) -> Iterator[Load]:
     try:
-        findings = [*_visit(_parse(data), data, finder)]
+        findings = [*_visit(_parse(data), data)]
     except SyntaxError as error:
         why = ascii(error.msg)[1:-1][:80]  # it may quote the file
         yield _unseen(f"it is not Python ({why})", error.lineno or 1, error.offset or 1)
@@ -120,9 +119,9 @@ def _check_python(data: bytes, finder: Finder) -> Iterator[Load]:
         yield from _allowed(findings, _comments(data))
 
 
-def _visit(tree: ast.Module, data: bytes, finder: Finder) -> Iterator[Load]:
+def _visit(tree: ast.Module, data: bytes) -> Iterator[Load]:
     lines = data.splitlines()
-    for node, kind, what in finder(tree):
+    for node, kind, what in found_in(tree):
         line: int = getattr(node, "lineno", 1)
         offset: int = getattr(node, "col_offset", 0)
         before = lines[line - 1][:offset] if line <= len(lines) else b""
@@ -156,7 +155,7 @@ _PYTHON: Final = ("%%time", "%%capture", "%%prun")
 _MAGIC: Final = re.compile(r"\s*(?:%{1,2}[A-Za-z_]|!(?!=)|\?).*|.*\?\s*")
 
 
-def _check_notebook(data: bytes, finder: Finder) -> Iterator[Load]:
+def _check_notebook(data: bytes) -> Iterator[Load]:
     try:
         cells = _code_cells(data)
     except (ValueError, RecursionError) as error:
@@ -176,7 +175,7 @@ def _check_notebook(data: bytes, finder: Finder) -> Iterator[Load]:
             continue
         places += [(number, len(whole))] * (code.count("\n") + 1)
         whole += code.split("\n")
-    for found in _check_python(_encoded("\n".join(whole)), finder):
+    for found in _check_python(_encoded("\n".join(whole))):
         number, before = places[min(found.line, len(places)) - 1]
         yield found._replace(cell=number, line=found.line - before, last=found.last - before)
 

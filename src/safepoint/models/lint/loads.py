@@ -1,4 +1,4 @@
-"""Which loads of a file can run what they read: each is judged by what its names stand for."""
+"""Which calls of a file load code, or keep what nothing seals: judged by what names stand for."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ import ast
 import builtins
 import re
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import pairwise
 from typing import Final
 
+from safepoint.models.lint.answers import answers_in, threads_in
 from safepoint.models.lint.names import (
     DATA,
     HERE,
@@ -29,6 +31,7 @@ Judged = tuple[str, str]  # an id, and what stands there, as a sentence
 
 _TORCH: Final = {name: kind for kind, names in DATA["torch"].items() for name in names}
 _EXACT: Final = {name: kind for kind, names in DATA["exact"].items() for name in names}
+_LIKE: Final = {kind: re.compile(like) for kind, like in DATA["like"].items()}
 
 
 def loader_of(name: str) -> str | None:
@@ -44,6 +47,8 @@ def loader_of(name: str) -> str | None:
         found = _TORCH.get(".".join(parts[parts.index("torch") + 1 :]))
     if found is None and parts[-1] in DATA["anywhere"].get(".".join(parts[-2:-1]), ()):
         found = "unpickler" if parts[-1].endswith("Unpickler") else "pickle"
+    if found is None:
+        found = next((kind for kind, like in _LIKE.items() if like.fullmatch(name)), None)
     return found
 
 
@@ -102,6 +107,12 @@ def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged
     if loader in _SAYS and loader not in ("torch", "open"):
         kind, says = _SAYS[loader]
         return None if bound else (kind, f"{shown} {says}.")
+    if loader in _LIKE:
+        if loader == "saver":
+            return "SL12", f"{shown} keeps state that nothing seals."
+        if loader == "serializer" and _is(given.get("pickle_fallback"), True):
+            return "SL13", "A row of this saver may choose pickle, and then runs what it says."
+        return None
     name = "safe" if loader == "checkpoint" else "weights_only"
     flag, keys = given.get(name), given.get("keys")
     if flag is None and not given.opaque and (bound or loader == "checkpoint"):
@@ -142,8 +153,8 @@ _DEEPEST: Final = 16
 _PATCHES: Final = re.compile(r".*\.(setattr|patch|patch\.(object|multiple))")
 
 
-def loads_in(tree: ast.Module) -> Iterator[tuple[ast.AST, str, str]]:
-    """Yield each load that can execute: its node, an id and a sentence.
+def found_in(tree: ast.Module) -> Iterator[tuple[ast.AST, str, str]]:
+    """Yield each such call, and what code takes from anybody: its node, an id and a sentence.
 
     Raises:
         Tangled: the file has too many names for the same thing.
@@ -173,6 +184,9 @@ class _Finder:
         self._scope = scope_of(tree)
         self._falling_back = False  # whether a load with restriction may have failed before
         self._waiting: list[tuple[ast.AST, Scope, bool]] = []
+        # Where a store has tenants, a thread belongs to whoever the request is from.
+        keywords = (each.arg for each in ast.walk(tree) if isinstance(each, ast.keyword))
+        self._has_tenants = "tenant" in keywords
         self._later(tree.body)
         while self._waiting:
             node, self._scope, self._falling_back = self._waiting.pop()
@@ -231,12 +245,21 @@ class _Finder:
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda) -> None:
         self._later(getattr(node, "decorator_list", ()))
         inner = scope_of(node, self._scope)
+        if not isinstance(node, ast.Lambda):
+            asks = partial(self._asks, inner)
+            taken = () if self._has_tenants else threads_in(node)
+            self.found |= {(each, kind): s for each, kind, s in (*answers_in(node, asks), *taken)}
         for name, default in parameters(node):
             if default is not None and self._is_alias(default):
                 self._alias(default, inner, name)
             elif default is not None:
                 self._later([default])
         self._later([node.body] if isinstance(node, ast.Lambda) else node.body, inner)
+
+    def _asks(self, scope: Scope, node: ast.AST) -> bool:
+        """Tell whether a node asks a person, by LangGraph's interrupt."""
+        known = self._names.of(node.func, scope) if isinstance(node, ast.Call) else ()
+        return any(loader_of(name) == "question" for name in known)
 
     def _class(self, node: ast.ClassDef) -> None:
         self._later(node.decorator_list)
