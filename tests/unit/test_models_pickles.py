@@ -78,7 +78,7 @@ def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
 
 
 WANTS = (
-    "  It asks for os.system. Not plain data: The pickle wants os.system, which is not on the list"
+    "  It asks for os.system. Runs code: The pickle wants os.system, which is not on the list"
     " of what may be built."
 )
 

@@ -21,10 +21,10 @@ import torch
 from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
-    InvalidId,
     LimitExceeded,
     ModelRefused,
     NotFound,
+    SealBroken,
     Unavailable,
 )
 from safepoint.models import (
@@ -175,7 +175,6 @@ def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     for path, error in (
         ("a.pt", ConfigurationError),
-        ("A b.safetensors", InvalidId),
         ("no/a.safetensors", Unavailable),
     ):
         with pytest.raises(error):
@@ -307,6 +306,21 @@ def test_convert_keeps_each_bit_and_the_original(tmp_path: Path) -> None:
         assert bits(loaded["model"]["w"]) == bits(state["model"]["w"])  # type: ignore[index]
     with pytest.raises(Conflict):
         convert(path, new, key=KEY)
+
+
+@pytest.mark.parametrize("file", ["epoch-3_v1", "Epoch=3-step=100.V1", "\N{SNOWMAN}", "x" * 200])
+def test_any_name_of_a_file_makes_the_name_of_a_model(tmp_path: Path, file: str) -> None:
+    """Lightning writes such names; and no seal of one passes for another."""
+    path = tmp_path / f"{file}.safetensors"
+    save_checkpoint(path, STATE, key=KEY)
+    sealed = json.loads(Path(f"{path}.seal").read_bytes().split(b"\n")[1])["thread"]
+    assert same(load_checkpoint(path, keys=KEYS), STATE)
+    other = tmp_path / f"{file.swapcase()}0.safetensors"
+    path.rename(other)
+    Path(f"{path}.seal").rename(f"{other}.seal")
+    with pytest.raises(SealBroken, match=f"give its name, {sealed} "):
+        load_checkpoint(other, keys=KEYS)
+    assert load_checkpoint(other, keys=KEYS, name=sealed)
 
 
 def test_what_is_read_as_data_is_converted_without_a_second_process(

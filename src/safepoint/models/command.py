@@ -92,7 +92,7 @@ def _scanned(path: str) -> int:
     for each in found.pickles:
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
-        reason = f"Not plain data: {each.reason}" if each.reason else "Plain data."
+        reason = f"{each.verdict.capitalize()}: {each.reason}" if each.reason else "Plain data."
         print(f"  {where}{wants}{reason}")
     for line in filter(None, (found.refused, *found.unseen)):
         print(f"  {line}")

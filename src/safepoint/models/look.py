@@ -88,8 +88,8 @@ _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEX
 
 # Classes of libraries: what holds them needs their code, and need not be an attack.
 _CLASS: Final = re.compile(
-    r"(__main__|argparse|sklearn|torch\.(nn\.modules|optim)|ultralytics|models|pandas|scipy|joblib"
-    r"|transformers|xgboost|lightgbm)(\.[A-Za-z_]\w*)*\.[A-Z]\w*"
+    r"(__main__|argparse|sklearn|torch\.(nn\.modules|optim|distributed)|ultralytics|models|pandas|scipy|joblib"
+    r"|transformers|xgboost|lightgbm)(\.[A-Za-z_]\w*)*\._?[A-Z]\w*"
 )
 
 
@@ -321,6 +321,15 @@ class Inspected(NamedTuple):
         """Whether it is data."""
         return not self.reason
 
+    @property
+    def verdict(self) -> Verdict:
+        """What it is to whoever wants to load it."""
+        split = ((name, *name.rpartition(".")[::2]) for name in self.wants)
+        if all(_CLASS.fullmatch(name) or is_data(*pair) for name, *pair in split):
+            needs = Verdict.NEEDS_CODE if self.wants else Verdict.REFUSED
+            return needs if self.reason else Verdict.PICKLE
+        return Verdict.RUNS_CODE
+
 
 class Inspection(NamedTuple):
     """What is in a file.
@@ -360,12 +369,12 @@ class Inspection(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """What it is to whoever wants to load it."""
-        wants = {name for pickle in self.pickles for name in pickle.wants}
-        if self.kind is Format.TORCH_SCRIPT or not all(map(_CLASS.fullmatch, wants)):
+        found = {pickle.verdict for pickle in self.pickles}
+        if self.kind is Format.TORCH_SCRIPT or Verdict.RUNS_CODE in found:
             return Verdict.RUNS_CODE
-        if wants:
+        if Verdict.NEEDS_CODE in found:
             return Verdict.NEEDS_CODE
-        if self.refused or not all(pickle.plain for pickle in self.pickles):
+        if self.refused or Verdict.REFUSED in found:
             return Verdict.REFUSED
         if self.kind is Format.UNKNOWN and not self.pickles:
             return Verdict.NOT_A_MODEL

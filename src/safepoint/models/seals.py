@@ -24,14 +24,13 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     DecodeError,
-    InvalidId,
     LimitExceeded,
     NotFound,
     SealBroken,
     shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name
+from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name, thread_name
 from safepoint.core.record import Place, open_sealed, seal
 from safepoint.models.look import opened
 
@@ -79,21 +78,14 @@ class Sealed(NamedTuple):
 
 
 def name_of(path: str, name: str | None) -> str:
-    """Return the name of a model: the given one, or that of its file.
+    """Return the name of a model: the given one, or that of its file, as `thread_name` writes it.
+
+    All of it but the ending counts: a seal of model.v1 must not pass for one of model.v2.
 
     Raises:
-        InvalidId: it is outside the grammar of names.
+        InvalidId: the given one is outside the grammar of names.
     """
-    if name is not None:
-        return check_name("model", name)
-    try:
-        # All of it but the ending: a seal of model.v1 must not pass for one of model.v2.
-        return check_name("model", Path(path).stem)
-    except InvalidId as error:
-        raise InvalidId(
-            f"The name of {shell(path)} cannot be that of a model.",
-            f"Pass one, when you save and when you load: name=… {error.do}",
-        ) from None
+    return thread_name(Path(path).stem) if name is None else check_name("model", name)
 
 
 def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
@@ -137,8 +129,8 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             header = json.loads(record.split(b"\n", 2)[1])
             raise SealBroken(
                 f"{shown} is sealed as {header['thread']} in {header['store']}.",
-                f"If you renamed it, pass name={header['thread']!r}. If not, somebody put it there:"
-                " restore the one that belongs there.",
+                f"If you renamed it, give its name, {header['thread']} (name=, or --name). If not,"
+                " somebody put it there: restore the one that belongs there.",
                 "place",
             ) from None
         what = f"The seal of {shown} does not verify. {error.what}"

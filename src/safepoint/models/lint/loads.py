@@ -31,6 +31,7 @@ Judged = tuple[str, str]  # an id, and what stands there, as a sentence
 
 _TORCH: Final = {name: kind for kind, names in DATA["torch"].items() for name in names}
 _EXACT: Final = {name: kind for kind, names in DATA["exact"].items() for name in names}
+_OFF: Final = {name: (is_on, re.compile(f), do) for name, (is_on, f, do) in DATA["off"].items()}
 _LIKE: Final = {kind: re.compile(like) for kind, like in DATA["like"].items()}
 
 
@@ -150,6 +151,7 @@ _CALLED: Final = frozenset({"new", "side_effect", "new_callable", "wraps"})
 _RUN: Final = frozenset({"eval", "exec", "compile", "getattr", "__import__"})
 _BUILT_IN: Final = frozenset(f"builtins.{name}" for name in {*dir(builtins)} - _RUN)
 _DEEPEST: Final = 16
+_NEVER: Final = re.compile(r"(?!)")
 _PATCHES: Final = re.compile(r".*\.(setattr|patch|patch\.(object|multiple))")
 
 
@@ -292,9 +294,14 @@ class _Finder:
 
     def _call(self, node: ast.Call) -> None:
         names = self._names.of(node.func, self._scope)
+        called = getattr(node.func, "attr", getattr(node.func, "id", ""))
         for keyword in node.keywords:
             self._set_variable(node, ast.Constant(keyword.arg), keyword.value)
-        if getattr(node.func, "attr", getattr(node.func, "id", "")) in _SETTERS:
+            is_on, function, does = _OFF.get(keyword.arg or "", (None, _NEVER, ""))
+            if _is(keyword.value, is_on) and function.fullmatch(called):
+                said = f"{keyword.arg}={is_on}"
+                self._add(node, ("SL02", f"{called or 'a call'} with {said} {does}."))
+        if called in _SETTERS:
             for key, value in pairwise(node.args):
                 self._set_variable(node, key, value)
         if not self._is_copy(node):
