@@ -77,7 +77,8 @@ def test_a_graph_asks_two_things_each_with_forms_of_its_own(tmp_path: Path) -> N
         *(asked[0], asked[0]),
         *(asked[1], asked[1], None),
     ]
-    assert "Known to its framework asOrder 7" in page.text
+    assert "Run 'Order 7'" in page.text
+    assert "stored as t--_4frder_207" in page.text
     assert Question.from_text(page.copied[1]) == asked[1]
     digest = record.waits[0].digest
     dana = ("approve", "invoices", "Order 7", "--key", "dana.key")

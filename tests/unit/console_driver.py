@@ -157,7 +157,7 @@ class Parsed(HTMLParser):
         self.attributes |= given.keys()
         look = given.get("class", "")
         if tag == "form":
-            self.forms.append(Form(given["action"]))
+            self.forms.append(Form(given.get("action", "")))
         if tag == "a":
             self.links.append(given["href"])
         if tag in ("input", "textarea", "button") and "name" in given:

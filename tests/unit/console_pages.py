@@ -72,10 +72,12 @@ def lists(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
 
     def shows(page: Page, active: str = "waiting", **given: Any) -> tuple[str, dict[str, Any]]:
         usual = {"active": active, "dark": [], "broken": [], "looked": ended, "is_calm": False}
+        usual |= {"find": "", "order": "deadline"}
         return "waiting", {"page": page, **usual, **given}
 
     return {
-        "waiting": shows(Page(found["waiting"], 1, 3), dark=[away], broken=alarms),
+        "waiting": shows(Page(found["waiting"], 1, 3), dark=[away], broken=alarms, find=text or ""),
+        "unfound": shows(nothing, find=text or "acme", is_calm=True),
         "held": shows(Page(found["held"], 1, 1), "held"),
         "away": shows(nothing, dark=[away]),
         "many": shows(nothing, broken=alarms, most=1),
@@ -109,7 +111,12 @@ def others(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
     given_up = Signed(text or "No passphrase was typed. Nothing was signed.")
     refused = ConfigurationError(text or "The run has moved on since.", text or "Open it again.")
     links = {"error": refused, "status": 409, "run": f"{HOME}/run/a/b", "came": f"{HOME}/x"}
-    looked = {"active": "done", "looked": Status(9, 9, 1, NOW)}
+    looked = {
+        "active": "done",
+        "looked": Status(9, 9, 1, NOW),
+        "find": text or "",
+        "mine": {"dana": 1},
+    }
     signatures = {
         "asking": asked,
         "signed": asked._replace(state="signed", said=said),
@@ -123,8 +130,11 @@ def others(text: str | None) -> dict[str, tuple[str, dict[str, Any]]]:
     }
     return {
         "done": ("done", {"rows": done(text), "unread": unread, **looked}),
-        "undone": ("done", {"rows": [], "unread": {}, **looked}),
-        **{name: ("signature", {"found": each}) for name, each in signatures.items()},
+        "undone": ("done", {"rows": [], "unread": {}, **looked, "find": ""}),
+        **{
+            name: ("signature", {"found": each, "next": Spot(*place)})
+            for name, each in signatures.items()
+        },
         "refusal": ("refusal", links),
     }
 

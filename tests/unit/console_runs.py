@@ -20,9 +20,7 @@ from tests.unit.test_deciding import Office
 HOSTILE = "\u202e<script>alert('x')</script> \"><b onclick=x>\x1b[2J\u200b  &amp; \u0430 "
 
 
-def shown(
-    record: Record, who: str | None = "dana", operator: str | None = "opal"
-) -> tuple[Parsed, list[Any]]:
+def shown(record: Record, who: str = "dana", operator: str = "opal") -> tuple[Parsed, list[Any]]:
     """Return a run's page, and the forms that the server would hold."""
     held = list[Any]()
 
@@ -36,12 +34,12 @@ def shown(
 def page(
     record: Record,
     form: Callable[[Any, str], str],
-    who: str | None = "dana",
-    operator: str | None = "opal",
+    who: str = "dana",
+    operator: str = "opal",
     home: str = "/k3v9",
 ) -> str:
     """Return a run's page."""
-    given = {"record": record, "form": form, "who": who, "operator": operator}
+    given = {"record": record, "form": form, "who": who, "operator": operator, "next": None}
     return render("run", home, f"Run {record.thread}", signers="dana, approves", **given)
 
 

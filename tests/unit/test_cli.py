@@ -6,7 +6,6 @@ import errno
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import subprocess
@@ -273,32 +272,32 @@ def test_a_setting_of_another_type_is_one_line(world: World, option: str, share:
     for number, value in enumerate(VALUES):
         rest = "" if option == "key" else f"key = '{world.key}'\n"
         rest += "" if option == "storage" else f"storage = '{world.store}'\n"
-        told = world.root / "told.toml"
-        told.write_text(f"[stores.s]\n{rest}{option} = {value}\n")
+        config = world.root / "config.toml"
+        config.write_text(f"[stores.s]\n{rest}{option} = {value}\n")
         for line in ("verify s", "waiting s", "journal s", "audit")[number % share :: share]:
             with no_longer_than(600):
-                check_ended(world.said(f"{line} --config {told}"), f"{line}: {option} = {value}")
+                check_ended(world.said(f"{line} --config {config}"), f"{line}: {option} = {value}")
 
 
 @pytest.mark.parametrize("line", ["audit", "verify s", "waiting s", "journal s"])
 def test_a_junk_file_for_a_part_of_a_store_is_one_line(world: World, line: str) -> None:
-    told = world.root / "told.toml"
-    parts = {"key": world.key, "journal-key": world.key, "answers-anchor": world.root / "anchor"}
+    config = world.root / "config.toml"
+    usual = {"key": world.key, "journal-key": world.key, "answers-anchor": world.root / "anchor"}
     for number, each in enumerate([*sorted(map(str, world.junk.iterdir())), LONG]):
         for part in ("key", *PLACES, "approvers", "revoked")[number % 2 :: 2]:
-            given = {"storage": world.store, **parts, part.replace("_", "-"): each}
-            lines = [f"{name} = {json.dumps(str(value))}\n" for name, value in given.items()]
-            told.write_text(f"[stores.s]\n{''.join(lines)}")
+            settings = {"storage": world.store, **usual, part.replace("_", "-"): each}
+            lines = [f"{name} = {json.dumps(str(value))}\n" for name, value in settings.items()]
+            config.write_text(f"[stores.s]\n{''.join(lines)}")
             with no_longer_than(600):
-                check_ended(world.said(f"{line} --config {told}"), f"{line}: {part} = {each!r}")
+                check_ended(world.said(f"{line} --config {config}"), f"{line}: {part} = {each!r}")
 
 
 def test_settings_that_are_none_are_one_line(world: World) -> None:
-    told, found = world.root / "told.toml", world.root / "here/safepoint.toml"
+    config, found = world.root / "config.toml", world.root / "here/safepoint.toml"
     for text in TEXTS:
-        told.write_bytes(text)
+        config.write_bytes(text)
         for line in CONFIGURED:
-            status, out, err = world.said(f"{line} --config {told}")
+            status, out, err = world.said(f"{line} --config {config}")
             assert (status, out, err.count("\n")) == (2, "", 1), (line, text[:20], err)
     late = f"[audit]\npaths = ['{world.states}']\n{'#' * 2**20}\n[stores.bad]\n"
     (world.root / "safepoint.toml").write_text("")  # which does not count in place of these
@@ -323,71 +322,27 @@ def test_a_variable_that_has_no_connection_string_is_not_shown(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It would be taken for a path, which messages name."""
-    told = world.root / "told.toml"
-    told.write_text(f"[stores.s]\nkey = '{world.key}'\nstorage = 'env:WHERE'\n")
+    config = world.root / "config.toml"
+    config.write_text(f"[stores.s]\nkey = '{world.key}'\nstorage = 'env:WHERE'\n")
     for value in ("u:hunter2@h/db", "env:hunter2", ""):
         monkeypatch.setenv("WHERE", value)
-        status, out, err = commands.said("verify", "s", "--config", told)
+        status, out, err = commands.said("verify", "s", "--config", config)
         assert (status, out, "which has no" in err, "hunter2" in err) == (2, "", True, False)
 
 
 @pytest.mark.parametrize("dsn", IN_THE_OPEN, ids=str)
 def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: object) -> None:
     need("psycopg", "needs safepoint[postgres]")
-    told = world.root / "told.toml"
+    config = world.root / "config.toml"
     value = f"{{p = '{dsn['p']}'}}" if isinstance(dsn, dict) else json.dumps(dsn)
-    told.write_text(f"[stores.s]\nkey = '{world.key}'\nstorage = {value}\n")
-    lines = [["verify", "s", "--config", str(told)]]
+    config.write_text(f"[stores.s]\nkey = '{world.key}'\nstorage = {value}\n")
+    lines = [["verify", "s", "--config", str(config)]]
     if isinstance(dsn, str):
         lines += [["postgres", dsn], ["postgres", dsn, "--assign", "x"]]
     for line in lines:
         status, out, err = commands.said(*line)
         assert (status, out, err.count("\n"), "hunter2" in err) == (2, "", 1, False), err
         assert re.match(r"(DSN|storage) (shows a password|is something else)", err), err
-
-
-# --- no room ------------------------------------------------------------------------------------
-
-
-@contextmanager
-def room(size: int) -> Iterator[None]:
-    """Let no file grow beyond a size."""
-    most = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, most[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, most)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "init full",
-        "new-key {root}/full.key",
-        "people good --add dana {root}/full.pub",
-        "move {root}/full good --vouch",
-    ],
-)
-@pytest.mark.parametrize("size", [0, 40, 4096])
-def test_a_full_disk_leaves_nothing_half_done(world: World, line: str, size: int) -> None:
-    line = line.replace("{root}", str(world.root)).replace("full", f"full{size}")
-    if line.startswith("people"):
-        line = line.replace("dana", f"dana{size}")
-        world.said(f"new-key {world.root}/{size}.key")
-        (world.root / f"{size}.key.pub").rename(world.root / f"full{size}.pub")
-    if line.startswith("move"):
-        (world.root / f"full{size}").mkdir()
-        (world.root / f"full{size}/disk-{size}.json").write_text("{}")
-    with room(size):
-        status, _, err = world.said(line)
-    assert status in (0, 2)
-    assert err.count("\n") == (status == 2), err
-    assert "defect" not in err
-    assert size or status == 2
-    again = world.said(line)
-    assert again[0] == 0 or status == 0, again
-    assert world.said("verify good")[0] == 0
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +181,48 @@ def test_oldest_deadline_first_by_pages_and_states(make: Any, opened: Any) -> No
     assert (threads(index, "denied"), threads(index, "held")) == (["order-07"], ["order-08"])
 
 
+def found(index: Index, find: str, order: Any = "deadline") -> list[str]:
+    return [row.spot.thread for row in index.page("waiting", 1, find, order).rows]
+
+
+def test_words_find_a_run_and_an_order_sorts_it(make: Any, opened: Any) -> None:
+    """By tenant, action, amount and person, as the list shows them; a long text hides nothing."""
+    shop = make()
+    asks = {
+        "order-1": Ask("refund", {"amount": Decimal("39.0"), "to": "Ann <b>"}, HOUR),
+        "order-2": Ask("pay", {"amount": 10**40, "a": "x" * 9_000, "tenant": "acme"}, 2 * HOUR),
+        "order-3": Ask("pay", {"amount": "99", "to": "\u0430nn"}, 3 * HOUR),
+        "order-4": Ask("pay", {"amount": 7.5}, 4 * HOUR),
+    }
+    for thread, ask in asks.items():
+        shop.flow(ask).start(
+            shop.ledger().tenant("globex" if ask.action == "refund" else "acme"), thread
+        )
+    index, dana = opened(orders=shop), shop.person("dana")
+    question = shop.flow(asks["order-4"]).question(shop.ledger().tenant("acme"), "order-4")
+    shop.answers.put(dana, dana.approve(question))
+    index.look(whole=True)
+    every = [*asks]
+    for find, threads in {
+        "tenant:globex": every[:1],
+        "action:pay tenant:acme amount:1000": every[1:2],
+        "AMOUNT:39.0 ann": every[:1],
+        r"\u0430nn": every[2:3],
+        "by:dana": every[3:],
+        "refund dana": [],
+    }.items():
+        assert found(index, find) == threads, find
+    assert found(index, "", "newest") == every[::-1]
+    assert found(index, "", "amount") == ["order-2", "order-1", "order-4", "order-3"]
+
+    def after(thread: str, tenant: str = "acme", **names: str) -> str:
+        spot = index.next(Spot("orders", tenant, thread), names)
+        return spot.thread if spot else ""
+
+    assert [after("order-3"), after("order-4"), after("gone")] == ["order-4", "order-1", "order-1"]
+    assert [after("order-3", orders="dana"), after("order-4", orders="dana")] == ["order-1"] * 2
+
+
 def said(index: Index) -> list[tuple[str, str, str, str]]:
     return [(each.spot.thread, each.result, each.by, each.why) for each in index.done()[0]]
 
@@ -209,6 +252,9 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     ]
     times = [each.at for each in index.done()[0]]
     assert times == sorted(times, reverse=True)
+    assert {each.spot.thread for each in index.done()[0] if each.is_open} == {"order-2"}
+    assert [each.spot.thread for each in index.done("by:dana tenant:acme")[0]] == ["order-2"]
+    assert [each.result for each in index.done("order-4")[0]] == ["expired"]
     assert index.done()[0][0].spot.tenant == "acme"
     assert index.done()[1] == {"orders": ""}
 

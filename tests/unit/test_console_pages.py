@@ -86,7 +86,8 @@ def test_no_text_of_others_becomes_markup_or_hides(text: str) -> None:
 
 
 LEADS: Final = re.compile(
-    rf"{HOME}/[A-Za-z0-9/_.@~%-]*(\.css)?|#[a-z0-9-]+|\?(refresh=1|page=\d+)?"
+    rf"{HOME}/[A-Za-z0-9/_.@~%-]*(\.css)?|#[a-z0-9-]+|\?(find=by:dana)?"
+    r"|\?((refresh=1|page=\d+)&amp;)?find=[A-Za-z0-9/_.~%-]*&amp;order=deadline"
 )
 
 
@@ -130,7 +131,8 @@ def test_what_is_signed_is_shown_to_the_letter() -> None:
         ("away", "Could not be looked at", "Does not verify"),
         ("empty", "Nothing waits for you.", "Could not be"),
         ("waiting", "safepoint explain SealBroken", "Nothing waits for you"),
-        ("waiting", "amount: 42, to: 'ACME'", "open it to read them"),
+        ("waiting", "amount 42, to ACME", "open it to read them"),
+        ("unfound", "Nothing that is waiting has these words.", "Nothing waits for you"),
         ("held", "held by ops: 'the payee is not in our books'", "Waiting for people"),
         ("unheld", "Nothing that verified is held.", "Nothing waits for you"),
         ("many", "And 1 more: safepoint verify lists them all.", "Nothing waits for you"),
@@ -138,6 +140,7 @@ def test_what_is_signed_is_shown_to_the_letter() -> None:
         ("done", "expirednobody answered in time", "Nothing is done yet"),
         ("done", "In refunds, 2 answers cannot be shown.", "In invoices"),
         ("undone", "Nothing is done yet.", "Not shown"),
+        ("done", "by danathe run has gone on", "no worker"),
         ("unsigned", "press Release again", "Given up"),
         ("given-up", "Given up", "Refused"),
         ("asking", "the payee is not in our books", "Signed"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,21 @@ from tests.unit.test_deciding import Office
 
 ELEMENTS = {
     *("a", "body", "button", "caption", "circle", "code", "dd", "details", "div", "dl", "dt"),
-    *("footer", "form", "g", "h1", "h2", "head", "header", "html", "input", "label", "li", "link"),
+    *(
+        "footer",
+        "form",
+        "g",
+        "h1",
+        "h2",
+        "h3",
+        "head",
+        "header",
+        "html",
+        "input",
+        "label",
+        "li",
+        "link",
+    ),
     *("main", "mark", "meta", "nav", "ol", "p", "path", "pre", "section", "span", "strong"),
     *("summary", "svg", "table", "tbody", "td", "th", "thead", "time", "title", "tr", "ul"),
 }
@@ -73,14 +88,32 @@ def test_all_of_the_question_stands_between_deny_and_approve(office: Office, nam
     assert (page.text.isascii(), page.attributes & {"style", "onclick", "src"}) == (True, set())
 
 
+def test_the_first_screen_says_what_is_asked_in_plain_words(office: Office) -> None:
+    """And no argument, however long it or its name is, can push that away or look like more."""
+    given = {"amount": Decimal("39.0"), "order": 13, "to": HOSTILE, "note": "x" * 9_000}
+    given |= {"n" * 900: 1, "Until": "(2 characters, in full below)"}
+    given |= {f"z{number}": number for number in range(9)}
+    office.flow(Ask("refund", given, timedelta(hours=3))).start(office.ledger(), "order-7")
+    text = " ".join(shown(look(office))[0].text.split())
+    first = text[: text.index("All that is signed")]
+    for said in (
+        "It asks: refund",
+        "amount39.0",
+        r"to'\u202e<script>",
+        "note(9,000 characters, in full below)",
+        "(900 characters, in full below)1",
+        "Until'(2 characters, in full below)'",
+        "and more7 arguments, below",
+        "Asked byinvoice, before it runs pay, 20",
+    ):
+        assert said in first, first
+    assert "Checked: seal, chain, anchor, answers" in first
+    assert ("0 of 1" in text, "asked" in first, len(first) < 3_000) == (False, False, True)
+
+
 # --- what stops an approval ---------------------------------------------------------------------
 
 Options = dict[str, Any]
-
-
-def denied(office: Office) -> Options:
-    assert office.say("deny", "order-7", None, "--reason", HOSTILE, name="erin")[0] == 0
-    return {}
 
 
 def approved_already(office: Office) -> Options:
@@ -97,7 +130,7 @@ def without_an_anchor(office: Office) -> Options:
 
 
 def no_key(office: Office) -> Options:
-    return {"who": None}
+    return {"who": ""}
 
 
 def held(office: Office) -> Options:
@@ -108,10 +141,9 @@ def held(office: Office) -> Options:
 @pytest.mark.parametrize(
     ("make", "verbs", "why"),
     [
-        (denied, ["deny", "hold"], "erin has denied it already."),
         (approved_already, ["deny", "hold"], "dana has approved it already."),
         (without_an_anchor, ["deny", "hold"], "invoices has no anchor, so nobody could tell"),
-        (no_key, ["hold"], "This console has no approver's key, so no yes or no is signed here."),
+        (no_key, ["hold"], "This console has no key of an approver of invoices, to sign with."),
         (held, ["deny", "approve", "release", "hold"], "held by opal: "),
     ],
 )
@@ -128,7 +160,7 @@ def test_what_stops_an_approval_is_said_in_its_place(
     is_said = make is approved_already
     assert ("No approval here" in page.text) == ("approve" not in verbs and not is_said)
     assert ("You said yes" in page.text, "answered, no worker yet" in page.text) == (is_said,) * 2
-    assert shown(record, None, None)[0].verbs == []
+    assert shown(record, "", "")[0].verbs == []
     record.waits *= 21
     assert "It asks 21 things." in shown(record)[0].text
     assert len(shown(record)[0].lines) == 20 * len(page.lines)
@@ -295,23 +327,6 @@ def test_only_what_people_signed_about_this_run_counts_as_theirs(office: Office)
     assert all("not verify" in each for each in told_of[1:3])
     assert record.answers == []
     assert shown(record)[0].tags <= ELEMENTS
-
-
-@pytest.mark.parametrize(
-    "state",
-    [
-        {"checkpoint": 1, "ns": "", "writes": [{"value": 1}]},
-        {"checkpoint_id": [], "state": 3},
-        {"checkpoint": {"channel_values": 3}, "ns": []},
-        ["checkpoint"],
-        None,
-        {"state": {}, "done": [], "resumed": 1},
-    ],
-)
-def test_what_is_like_a_known_record_and_is_none_breaks_no_page(office: Office, state: Any) -> None:
-    for _ in range(2):
-        office.ledger().save("order-7", state)
-    assert shown(look(office))[0].verbs == ["hold"]
 
 
 # --- texts of others, and what cannot be looked at ----------------------------------------------

@@ -102,17 +102,6 @@ def test_an_explanation_is_fit_to_be_read_and_printed_whole(
         assert text.lower() in out.lower()
 
 
-def test_options_of_the_audit_are_those_that_it_takes(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    assert main(["audit", "--help"]) == 0
-    taken = {*re.findall(r"--[\w-]+", capsys.readouterr().out)}
-    firsts = " ".join(found.first for found in EXPLANATIONS.values())
-    used = re.findall(r"--[\w-]+", " ".join(re.findall(r"`safepoint audit ([^`]*)`", firsts)))
-    assert used
-    assert {*used} <= taken
-
-
 def test_the_pages_that_are_named_are_there_and_show_the_error() -> None:
     shown = set()
     for found in EXPLANATIONS.values():

@@ -11,14 +11,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 from contextlib import ExitStack
-from datetime import date, datetime, time
-from decimal import Decimal
+from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID
 
 from safepoint import settings
 from safepoint.core.errors import (
@@ -34,6 +31,7 @@ from safepoint.core.names import check_name, thread_name, thread_text, with_tena
 from safepoint.places import REVOKED, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
 from safepoint.shared.desk import Desk, Verb, Wait
+from safepoint.shared.states import brief
 from safepoint.shared.terminal import (
     add,
     add_format,
@@ -122,8 +120,6 @@ def _waiting(options: argparse.Namespace) -> int:
     return 1 if alarms else 0
 
 
-# Text that nobody takes for a number, for another type or for the end of a value.
-_WORD: Final = re.compile(r"(?!(?:true|false|none|nan|inf(inity)?)$)[a-z][\w.@+-]*", re.I | re.A)
 _HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
 
 
@@ -131,22 +127,15 @@ def _row(wait: Wait) -> list[str]:
     """Return what a person decides by: the rest of the question is shown before they sign it."""
     asked, people = wait.question, [*(no.approver for no in wait.no), *(o.by for o in wait.holds)]
     state = f"{len(wait.yes)} of {wait.needed}" if wait.state == "waiting" else wait.state
-    given = ", ".join(f"{_brief(name)} {_brief(each)}" for name, each in asked.arguments.items())
+    given = ", ".join(f"{brief(name)} {brief(each)}" for name, each in asked.arguments.items())
     return [
-        with_tenant(wait.ledger.tenant_name, _brief(thread_text(asked.thread) or asked.thread)),
-        f"{_brief(asked.action)}{': ' * bool(given)}{given}",
+        with_tenant(wait.ledger.tenant_name, brief(thread_text(asked.thread) or asked.thread)),
+        f"{brief(asked.action)}{': ' * bool(given)}{given}",
         " ".join([state, *people]),
         when(datetime.fromisoformat(asked.until)) if asked.until else "-",
         when(wait.since),
         asked.app or "-",
     ]
-
-
-def _brief(value: object) -> str:
-    """Return a value without the name of its type, and text in quotes if it could mislead."""
-    if isinstance(value, str):
-        return value if _WORD.fullmatch(value) else shown(value)
-    return str(value) if isinstance(value, Decimal | UUID | date | time) else shown(value)
 
 
 def _plain(wait: Wait) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from importlib.resources import files
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, cast, get_args
 from urllib.parse import parse_qsl
 
 from starlette.concurrency import run_in_threadpool
@@ -21,11 +21,12 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route, Router, request_response
 from starlette.types import Receive, Scope, Send
 
-from safepoint.console.index import Index, Spot
-from safepoint.console.pages import render, run_address
+from safepoint.console.index import Index, Sort, Spot
+from safepoint.console.pages import as_shown, render, run_address
 from safepoint.console.record import record_of
 from safepoint.console.signing import Act, Forms, FormUsed, Signed, Signer, Signing, Subject, Task
 from safepoint.core.errors import (
+    ApprovalRefused,
     CheckpointError,
     ConfigurationError,
     InvalidId,
@@ -36,13 +37,15 @@ from safepoint.core.names import with_tenant
 from safepoint.places import Store
 from safepoint.resume.answers import MAX_WHY, Order
 from safepoint.resume.approval import Approver, shown
-from safepoint.shared.desk import Desk, State, Verb, Wait
+from safepoint.shared.desk import Desk, Role, State, Verb, Wait
 from safepoint.shared.terminal import status_of
 
 _STYLE: Final = files("safepoint.console").joinpath("style.css").read_bytes()
 _SHORT: Final = 2000  # characters of a question that a terminal shows at once
 _FIELDS: Final = 10  # more than any form or address of ours has
+_FIND: Final = 200  # characters of a search
 _REFRESH: Final = 30
+_SORTS: Final[tuple[Sort, ...]] = get_args(Sort)
 
 
 class _Input(NamedTuple):
@@ -138,7 +141,8 @@ class Console:
     def _page(self, name: str, title: str, status: int = 200, **given: Any) -> Response:
         """Return a page, with who signs here, and how many runs wait and are held."""
         signers = (self._approver, "approves"), (self._operator, "holds")
-        who = "; ".join(f"{each.name}, {does}" for each, does in signers if each)
+        named = [(dict.fromkeys(key.names.values()), does) for key, does in signers if key]
+        who = "; ".join(f"{' or '.join(names)}, {does}" for names, does in named)
         frame = {"signers": who, "counts": self._index.counts(), "status": status}
         page = render(name, self._home, title, **{**frame, **given})
         return Response(page, status, media_type="text/html")
@@ -167,14 +171,18 @@ class Console:
 
     def _listed(self, state: State, asked: _Input) -> Response:
         """Show what waits or is held, below what does not verify."""
-        number = asked.fields.get("page", "")
-        page = self._index.page(state, int(number) if re.fullmatch("[0-9]{1,6}", number) else 1)
+        number, find = asked.fields.get("page", ""), _find(asked)
+        order = next((each for each in _SORTS if each == asked.fields.get("order")), _SORTS[0])
+        number = number if re.fullmatch("[0-9]{1,6}", number) else "1"
+        page = self._index.page(state, int(number), find, order)
         alarms, status = self._index.alarms(), self._index.status()
         dark = [each for each in alarms if not each.spot.thread or each.error == "LimitExceeded"]
         return self._page(
             *("waiting", state.capitalize()),
             active=state,
             page=page,
+            find=find,
+            order=order,
             looked=status,
             dark=dark,
             broken=[each for each in alarms if each not in dark],
@@ -182,11 +190,19 @@ class Console:
             refresh=_REFRESH * bool(asked.fields.get("refresh")),
         )
 
-    def _done(self, _: _Input) -> Response:
+    def _done(self, asked: _Input) -> Response:
         """Show what was answered, or ended."""
-        rows, unread = self._index.done()
-        looked = self._index.status()
-        return self._page("done", "Done", active="done", rows=rows, unread=unread, looked=looked)
+        find = _find(asked)
+        rows, unread = self._index.done(find)
+        return self._page(
+            *("done", "Done"),
+            active="done",
+            rows=rows,
+            unread=unread,
+            find=find,
+            looked=self._index.status(),
+            mine=dict.fromkeys(self._approver.names.values()) if self._approver else {},
+        )
 
     def _run(self, asked: _Input) -> Response:
         """Show one run, with a form for each thing that somebody may sign about it."""
@@ -196,9 +212,21 @@ class Console:
                 *("run", f"Run {subject.thread}"),
                 record=record_of(desk, subject.thread),
                 form=self._former(subject),
-                who=self._approver and self._approver.name,
-                operator=self._operator and self._operator.name,
+                who=self._named_in(desk, self._approver, "approver"),
+                operator=self._named_in(desk, self._operator, "operator"),
+                next=self._next(subject),
             )
+
+    def _named_in(self, desk: Desk, signer: Signer | None, what: Role) -> str:
+        """Return what a store calls whoever signs here, "" if they may not."""
+        with suppress(ApprovalRefused):
+            return desk.owner(signer.key, what) if signer else ""
+        return ""
+
+    def _next(self, subject: Subject) -> Spot | None:
+        """Return the run to answer after another."""
+        names = self._approver.names if self._approver else {}
+        return self._index.next(Spot(*subject[1:4]), names)
 
     # --- sign
 
@@ -226,11 +254,14 @@ class Console:
         if verb == "hold" and not why.strip():
             raise InvalidId("A hold needs a reason.", "Nothing was signed. Go back, and say why.")
         subject = self._forms.take(form, verb)._replace(why=why)
-        signer = self._operator if subject.question is None else self._approver
+        what: Role = "operator" if subject.question is None else "approver"
+        signer = self._operator if what == "operator" else self._approver
         if signer is None:
             raise ConfigurationError("Nothing is signed here.", "Start it with --key.")
-        acts = partial(self._check, subject, signer.name), partial(self._signed, subject)
-        task = Task(subject, tuple(_about(subject, signer)), signer, *acts)
+        with self._desk(subject) as desk:
+            name = desk.owner(signer.key, what)
+        acts = partial(self._check, subject, name), partial(self._signed, subject)
+        task = Task(subject, tuple(_about(subject, name)), name, signer.file, *acts)
         try:
             task.check()
         except CheckpointError as error:
@@ -290,12 +321,13 @@ class Console:
         if found is None:
             raise NotFound("This console knows no such signature.", "Go back to what waits.")
         refresh = 2 if found.state in ("waiting", "asked") else 0
-        return self._page("signature", "Signature", found=found, refresh=refresh)
+        follows = None if refresh else self._next(found.subject)
+        return self._page("signature", "Signature", found=found, refresh=refresh, next=follows)
 
 
-def _about(subject: Subject, signer: Signer) -> Iterator[str]:
+def _about(subject: Subject, name: str) -> Iterator[str]:
     """Say in lines what is to be signed: all of a short question. None can pass for another."""
-    yield f"{subject.act.upper()}, as {signer.name}"
+    yield f"{subject.act.upper()}, as {name}"
     described = subject.question.described if subject.question else []
     if 0 < len("\n".join(described)) <= _SHORT:
         yield from described
@@ -331,6 +363,11 @@ def _fields(given: bytes) -> dict[str, str]:
     if len(dict(pairs)) != len(pairs):
         raise InvalidId("That is no form of this console.", "Nothing was done. Go back.")
     return dict(pairs)
+
+
+def _find(asked: _Input) -> str:
+    """Return what somebody searches for, as lists show it."""
+    return as_shown(asked.fields.get("find", "")[:_FIND])
 
 
 def _status(error: CheckpointError) -> int:

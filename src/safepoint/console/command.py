@@ -116,16 +116,16 @@ def _signer(stores: Mapping[str, places.Store], file: str | None, what: Role) ->
 
     if file is None:
         return None
-    key, person, refused = own_id(file), "", list[str]()
+    key, names, refused = own_id(file), dict[str, str](), list[str]()
     if key is None:
         raise Unsafe(
             f"The key {shell(file)} has no passphrase, and the console signs with no such key.",
             f"Give it one: ssh-keygen -p -a {ROUNDS} -f {shell(file)}",
         )
-    for each in stores.values():
+    for store, each in stores.items():
         try:
             with ExitStack() as stack:
-                person = Desk.open(each, stack).owner(key, what)
+                names[store] = Desk.open(each, stack).owner(key, what)
         except ApprovalRefused as error:
             refused.append(error.what)
             if len(refused) == len(stores):
@@ -133,7 +133,7 @@ def _signer(stores: Mapping[str, places.Store], file: str | None, what: Role) ->
         except CheckpointError:
             pass  # its page says why it cannot be looked at
     print(end="".join(f"{line}\n" for line in refused), file=sys.stderr)
-    return Signer(person, file) if person else None
+    return Signer(key, file, names)
 
 
 def _serve(options: argparse.Namespace, stores: Mapping[str, places.Store]) -> int:
@@ -161,7 +161,8 @@ def _serve(options: argparse.Namespace, stores: Mapping[str, places.Store]) -> i
             finally:
                 signing.end()
 
-        names = dict.fromkeys(each.name for each in (approver, operator) if each)
+        keys = [each for each in (approver, operator) if each]
+        names = dict.fromkeys(name for each in keys for name in each.names.values())
         who = f"{' and '.join(names)} signs on this terminal" if names else "Nothing is signed"
         print(f"The console of {', '.join(stores)}. {who}. Ctrl-C ends it.", file=sys.stderr)
         thread = Thread(target=answer, name="console", daemon=True)

@@ -15,9 +15,10 @@ from collections import Counter, deque
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
+from decimal import Decimal
 from itertools import count
 from threading import Event, Lock, Thread
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, TypeVar
 
 from safepoint.core.chain import anchor_errors, storage_errors
 from safepoint.core.errors import (
@@ -27,12 +28,14 @@ from safepoint.core.errors import (
     Unavailable,
 )
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import ANSWERS
+from safepoint.core.names import ANSWERS, digest_of, thread_text
 from safepoint.places import Store
 from safepoint.resume.approval import Question
 from safepoint.shared.desk import Desk, State, Wait
+from safepoint.shared.states import brief
 from safepoint.shared.terminal import counted
 
+Sort = Literal["deadline", "newest", "amount"]
 _T = TypeVar("_T")
 PER_PAGE: Final = 50
 _PAUSE: Final = 2.0  # seconds between two rounds, at least
@@ -40,6 +43,8 @@ _WHOLE: Final = 60.0  # seconds between two passes against the anchor, at least
 _AGAIN: Final = 50  # how many of those that wait are looked at again in a round
 _DONE: Final = 200  # how many answers of a store are kept: the newest
 _PER_RUN: Final = 3  # rows of the list, whatever a run asks
+_FOUND: Final = 200  # characters of a value that a search looks through
+_LEAST: Final = Decimal("-Infinity")
 _NEVER: Final = datetime.max.replace(tzinfo=UTC)
 _DARK: Final = (
     "{} threads are encrypted, and the console has no cipher. They verify. Whether they wait is not"
@@ -91,6 +96,7 @@ class Done(NamedTuple):
         at: when somebody signed that, by their clock, or when the wait ended.
         by: who signed it, or "".
         why: the reason that they gave, or "".
+        is_open: whether the run still asks that, as far as the index knows.
     """
 
     spot: Spot
@@ -99,6 +105,7 @@ class Done(NamedTuple):
     at: datetime
     by: str = ""
     why: str = ""
+    is_open: bool = False
 
 
 class Page(NamedTuple):
@@ -134,12 +141,17 @@ class _Clue(NamedTuple):
     until: datetime
     since: datetime
     seen: State
+    amount: Decimal
+    yes: tuple[str, ...]
+    words: str
 
     @classmethod
-    def of(cls, wait: Wait) -> _Clue:
-        until = wait.question.until
-        ends = datetime.fromisoformat(until) if until else _NEVER
-        return cls(wait.digest, ends, wait.since, wait.state)
+    def of(cls, spot: Spot, wait: Wait) -> _Clue:
+        asked = wait.question
+        ends = datetime.fromisoformat(asked.until) if asked.until else _NEVER
+        people = *wait.yes, *(no.approver for no in wait.no), *(hold.by for hold in wait.holds)
+        words = _words(spot, asked, *people)
+        return cls(wait.digest, ends, wait.since, wait.state, _amount(asked), wait.yes, words)
 
     def state(self, now: datetime) -> State:
         """Where it belongs by now: its deadline may have passed since it was looked at."""
@@ -192,16 +204,23 @@ class Index:
 
     # --- what it knows
 
-    def page(self, wanted: State, number: int = 1) -> Page:
-        """Return a page of what is in a state, oldest deadline first, each row verified right now.
+    def page(
+        self, wanted: State, number: int = 1, find: str = "", order: Sort = "deadline"
+    ) -> Page:
+        """Return a page of what is in a state, each row verified right now.
 
-        Of what has expired, the newest is first. A run that has moved on gives its place to the
-        next. One that does not verify is an alarm.
+        A run that has moved on gives its place to the next. One that does not verify is an alarm.
+
+        Args:
+            wanted: the state.
+            number: of the page, from 1.
+            find: words that each row has, as `_words` spells it.
+            order: what is first. Of what has expired, the newest is.
         """
         with self._paging, _Desks(self._stores) as desks:
             fresh = dict[Spot, list[Wait]]()
             while True:
-                chosen = self._chosen(wanted)
+                chosen = self._chosen(wanted, find, order)
                 pages = max(1, -(-len(chosen) // PER_PAGE))
                 number = min(max(1, number), pages)
                 part = chosen[(number - 1) * PER_PAGE : number * PER_PAGE]
@@ -241,21 +260,43 @@ class Index:
         """Tell how far the pass in the background is."""
         return self._status
 
-    def done(self) -> tuple[list[Done], dict[str, str]]:
+    def next(self, after: Spot, names: Mapping[str, str]) -> Spot | None:
+        """Return the run to answer next, in the order of the list; None if there is no other.
+
+        Args:
+            after: the run that somebody looks at.
+            names: who answers, by store. What they approved already is left out.
+        """
+        spots = [
+            spot
+            for spot, entry, _ in self._chosen("waiting")
+            if spot == after or names.get(spot.store) not in entry.yes
+        ]
+        at = spots.index(after) if after in spots else 0
+        return next((each for each in (*spots[at:], *spots[:at]) if each != after), None)
+
+    def done(self, find: str = "") -> tuple[list[Done], dict[str, str]]:
         """Return what was answered or ended, newest first, and by store what cannot be told.
 
         What people signed was verified by the last pass, and what expired right now.
         """
         expired = [
             Done(row.spot, row.wait.question, "expired", datetime.fromisoformat(until))
-            for row in self.page("expired").rows
+            for row in self.page("expired", find=find).rows
             if (until := row.wait.question.until)
         ]
         with self._lock:
             answered = [(name, each) for name, each in self._done.items() if name not in self._away]
             unread = {n: text for n, text in self._unread.items() if n not in self._away}
-        found = [*expired, *(row for _, rows in answered for row in rows)]
-        return sorted(found, key=lambda each: each.at, reverse=True)[:_DONE], unread
+        open_ones = {(spot, entry.digest) for spot, entry in self._known()}
+        found = [
+            row._replace(is_open=(row.spot, digest_of(row.question.text.encode())) in open_ones)
+            for _, rows in answered
+            for row in rows
+            if has_words(_words(row.spot, row.question, row.by), find)
+        ]
+        found = sorted([*expired, *found], key=lambda each: each.at, reverse=True)
+        return found[:_DONE], unread
 
     def _known(self) -> list[tuple[Spot, _Clue]]:
         """Return the entries of the stores that are not away, but for runs that are broken."""
@@ -267,12 +308,22 @@ class Index:
                 for entry in entries
             ]
 
-    def _chosen(self, wanted: State) -> list[tuple[Spot, _Clue, int]]:
+    def _chosen(
+        self, wanted: State, find: str = "", order: Sort = "deadline"
+    ) -> list[tuple[Spot, _Clue, int]]:
         """Return the first rows of each run, the last of them with how many it has besides."""
         now, rows = datetime.now(UTC), list[tuple[Spot, _Clue, int]]()
-        found = [(spot, entry) for spot, entry in self._known() if entry.state(now) == wanted]
+        found = [
+            (spot, entry)
+            for spot, entry in self._known()
+            if entry.state(now) == wanted and has_words(entry.words, find)
+        ]
         left, shown = Counter(spot for spot, _ in found), Counter[Spot]()
         found.sort(key=lambda each: (each[1].until, each[1].since, each[0]))
+        if order == "newest":
+            found.sort(key=lambda each: each[1].since, reverse=True)
+        elif order == "amount":
+            found.sort(key=lambda each: each[1].amount, reverse=True)
         for spot, entry in found[::-1] if wanted == "expired" else found:
             shown[spot] += 1
             if shown[spot] <= _PER_RUN:
@@ -326,7 +377,7 @@ class Index:
                 _put(self._broken, spot, alarm if is_broken else None)
             if self._looked.get(spot, 0) < number:  # or somebody looked later, and was faster
                 self._looked[spot] = number
-                _put(self._entries, spot, tuple(map(_Clue.of, waits)) or None)
+                _put(self._entries, spot, tuple(_Clue.of(spot, each) for each in waits) or None)
                 _put(self._failed, spot, alarm)
                 (self._encrypted.add if is_dark else self._encrypted.discard)(spot)
         return waits
@@ -507,6 +558,30 @@ def _answered(store: str, desk: Desk) -> tuple[list[Done], str]:
             result = said.verdict, said.issued, f"{said.approver}{revoked}", said.why
             rows.append(Done(Spot(store, asked.tenant, asked.thread), asked, *result))
     return rows, f"{counted(len(errors), 'answer')} cannot be shown. {errors[0]}" if errors else ""
+
+
+def _words(spot: Spot, asked: Question, *people: str) -> str:
+    """Return what a search looks through, as in `tenant:acme action:refund amount:39.0`.
+
+    A long value is cut, and hides no other.
+    """
+    run = thread_text(asked.thread) or asked.thread
+    named = {"store": spot.store, "tenant": asked.tenant, "run": run, "action": asked.action}
+    pairs = [*named.items(), ("app", asked.app or ""), *(("by", each) for each in people)]
+    given = *pairs, *asked.arguments.items()
+    return " ".join(f"{n[:_FOUND]}:{brief(value)[:_FOUND]}" for n, value in given).lower()
+
+
+def has_words(text: str, find: str) -> bool:
+    """Tell whether a text has each word of a search."""
+    return all(word in text for word in find.lower().split())
+
+
+def _amount(asked: Question) -> Decimal:
+    """Return the number that an argument `amount` is, to sort by; of none, less than any other."""
+    value = asked.arguments.get("amount")
+    number = Decimal(value) if isinstance(value, int | float | Decimal) else _LEAST
+    return _LEAST if number.is_nan() else number
 
 
 def _check_there(desk: Desk) -> None:

@@ -14,8 +14,10 @@ from urllib.parse import quote
 
 from safepoint.core import errors
 from safepoint.core.errors import missing
+from safepoint.core.names import thread_text
 from safepoint.resume.approval import Question, shown
-from safepoint.shared.terminal import counted
+from safepoint.shared.states import brief
+from safepoint.shared.terminal import counted, when
 
 try:
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -27,6 +29,7 @@ MOST: Final = 200
 """How many records of a run are shown, the newest, and how many alarms."""
 MOST_ASKED: Final = 20
 MOST_SHOWN: Final = 100  # characters of the arguments, in full or not at all
+MOST_FACTS: Final = 8  # arguments that are above the lines, too
 _ODD: Final = re.compile(r"[^ -~]+")
 _ODD_OR_SPACE: Final = re.compile(r"(?:[^ -~]| {2,}|\A | \Z)+")
 _LATIN: Final = re.compile(  # without what is a pair of letters, or looks like another
@@ -59,9 +62,14 @@ def _escapes(found: re.Match[str]) -> str:
     return "".join(r"\x20" if each == " " else ascii(each)[1:-1] for each in found.group())
 
 
+def as_shown(text: str) -> str:
+    """Spell a text as it is printed, and can be found: what is not printable ASCII as escapes."""
+    return _ODD.sub(_escapes, text)
+
+
 def _printed(value: object) -> str:
     """Return what a template prints: of text, what is not printable ASCII becomes an escape."""
-    return value if isinstance(value, Markup) else _ODD.sub(_escapes, str(value))
+    return value if isinstance(value, Markup) else as_shown(str(value))
 
 
 def code(text: str) -> Markup:
@@ -89,21 +97,31 @@ def _lines(question: Question) -> list[tuple[str, Markup | None]]:
 
 def _summary(question: Question) -> str:
     """Return the arguments of a question for a list."""
-    given = [(n if n.isidentifier() else shown(n), v) for n, v in question.arguments.items()]
-    full = ", ".join(f"{name}: {shown(value)}" for name, value in given)
+    given = question.arguments.items()
+    full = ", ".join(f"{brief(name)} {brief(value)}" for name, value in given)
     return full if len(full) <= MOST_SHOWN else f"{len(given)} arguments, open it to read them"
+
+
+def _facts(question: Question) -> list[tuple[str, str]]:
+    """Return the first arguments in plain words: in full, or with how long they are."""
+    found = [(brief(n), brief(v)) for n, v in question.arguments.items()][:MOST_FACTS]
+    return [(_in_full(name), _in_full(value)) for name, value in found]
+
+
+def _in_full(text: str) -> str:
+    """Return a text, or how long it is: a part of it could mislead."""
+    return text if len(text) <= MOST_SHOWN else f"({len(text):,} characters, in full below)"
+
+
+def _named(thread: str) -> str:
+    """Return a thread's name as the application wrote it, quoted if it could mislead."""
+    return brief(thread_text(thread) or thread)
 
 
 def run_address(home: str, store: str, tenant: str, thread: str) -> str:
     """Return where the page of a run is."""
     names = [store, *([f"@{tenant}"] if tenant else []), thread]
     return "/".join([home, "run", *(quote(_ODD.sub("?", each), safe="@") for each in names)])
-
-
-def utc(at: datetime | str) -> str:
-    """Spell a time for people, to the second."""
-    given = datetime.fromisoformat(at) if isinstance(at, str) else at
-    return f"{given.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def _exact(at: datetime) -> str:
@@ -131,17 +149,20 @@ _TEMPLATES: Final = Environment(
 _TEMPLATES.filters |= {
     "visible": visible,
     "code": code,
-    "utc": utc,
+    "when": when,
     "exact": _exact,
     "away": _away,
     "lines": _lines,
+    "named": _named,
     "summary": _summary,
+    "facts": _facts,
     "shown": shown,
     "time": datetime.fromisoformat,
 }
 _TEMPLATES.globals |= {
     "most": MOST,
     "most_asked": MOST_ASKED,
+    "most_facts": MOST_FACTS,
     "run_address": run_address,
     "counted": counted,
     "is_error": lambda name: hasattr(errors, name),
@@ -156,9 +177,10 @@ def render(name: str, home: str, title: str, **given: Any) -> str:
         home: the path that the console is below, without a slash at its end.
         title: of the page, for the tab.
         given: what the template shows; and for the layout `signers`, who signs here and what,
-            `counts`, how many runs wait and are held, `active`, which list it is, and `refresh`,
-            after how many seconds it is loaded again.
+            `counts`, how many runs wait and are held, `active`, which list it is, `find`, what
+            was searched for, and `refresh`, after how many seconds it is loaded again.
     """
-    usual = {"signers": "", "counts": {}, "active": "", "refresh": 0, "now": datetime.now(UTC)}
+    usual = {"signers": "", "counts": {}, "active": "", "refresh": 0}
+    usual |= {"find": "", "now": datetime.now(UTC)}
     page = _TEMPLATES.get_template(f"{name}.html")
     return page.render(home=home, title=title, **{**usual, **given})

@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
-from safepoint.console.pages import MOST, utc
+from safepoint.console.pages import MOST
 from safepoint.core.chain import plain_of
 from safepoint.core.errors import (
     ApprovalRefused,
@@ -25,7 +25,7 @@ from safepoint.core.errors import (
     SealBroken,
     ThreadDeleted,
 )
-from safepoint.core.names import Head, check_name, thread_text
+from safepoint.core.names import Head, check_name
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, in_force
 from safepoint.resume.approval import Approval, Question
@@ -34,6 +34,7 @@ from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
 from safepoint.shared.desk import Desk, Verb, Wait
 from safepoint.shared.states import read_as_json, view_of
+from safepoint.shared.terminal import when
 
 _QUESTIONS: Final = 20  # of which the answers are looked up
 
@@ -118,22 +119,16 @@ class Record:
         except CheckpointError as error:
             self.unread[what] = _named(error)
 
-    @property
-    def known_as(self) -> str:
-        """Its id in its framework, "" if that is its name here."""
-        text = thread_text(self.thread) or ""
-        return text if text != self.thread else ""
-
-    def stops(self, wait: Wait, verb: Verb, name: str | None) -> str:
+    def stops(self, wait: Wait, verb: Verb, name: str) -> str:
         """Say why somebody cannot sign that here, or nothing if they can.
 
         Args:
             wait: what the run asks.
             verb: what they would say to it.
-            name: who would sign, or None if this console has no key.
+            name: who would sign, or "" if this console has no key that counts here.
         """
-        if name is None:
-            return "This console has no approver's key, so no yes or no is signed here."
+        if not name:
+            return f"This console has no key of an approver of {self.store}, to sign with."
         try:
             self.desk.check(verb, name)
             failed = [each for each in self.checks if not each.ok and verb == "approve"]
@@ -144,15 +139,10 @@ class Record:
             return error.what
         return ""
 
-    def stops_orders(self, operator: str | None) -> str:
+    def stops_orders(self, operator: str) -> str:
         """Say why nobody can hold or release it here, or nothing if the operator can."""
-        if self.ended or operator is None:
-            return self.ended or "This console has no operator's key."
-        try:
-            self.desk.check_operator(operator)
-        except CheckpointError as error:
-            return error.what
-        return ""
+        no_key = f"This console has no key of an operator of {self.store}."
+        return self.ended or ("" if operator else no_key)
 
 
 def record_of(desk: Desk, thread: str) -> Record:
@@ -310,7 +300,7 @@ class _History:
             return f"an answer of {said.approver} that is not about this run"
         self.used.setdefault(said.text, (said, header))
         gone = ", which is revoked by now" if said.key in self.desk.gate.approvers.revoked else ""
-        return f"{said.verdict} by {said.approver}, {utc(said.issued)}, key {said.key}{gone}"
+        return f"{said.verdict} by {said.approver}, {when(said.issued)}, key {said.key}{gone}"
 
     def _is_here(self, question: Question) -> bool:
         """Tell whether a question is about a record that was verified here, or pruned."""
@@ -336,7 +326,8 @@ class _History:
         if said.text in self.used:
             header = self.used[said.text][1]
             did = "resumed it" if said.verdict == "approved" else "told it to the run"
-            return f"a worker {did} {utc(header.created)} at #{header.sequence}"
+            at = when(datetime.fromisoformat(header.created))
+            return f"a worker {did} {at} at #{header.sequence}"
         for wait in self.record.waits:
             if said.question == wait.question:
                 counts = said.verdict == "denied" or said.approver in wait.yes

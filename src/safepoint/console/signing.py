@@ -14,7 +14,7 @@ import select
 import sys
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from threading import Lock
@@ -141,10 +141,11 @@ class Forms:
 
 
 class Signer(NamedTuple):
-    """Whose key signs: its name, and the file where the key stays locked."""
+    """A key that signs: its id, the file where it stays locked, and whose it is in each store."""
 
-    name: str
+    key: str
     file: str
+    names: Mapping[str, str]
 
 
 class Signed(NamedTuple):
@@ -169,15 +170,17 @@ class Task(NamedTuple):
 
     Attributes:
         subject: what it is about.
-        about: the same for people, in lines: the terminal and the page show them.
-        signer: whose key signs.
+        about: the same for people, in lines: the terminal shows them.
+        by: who signs, as the store calls them.
+        file: where their key stays locked.
         check: refuses what must not be signed, before anybody is asked for a passphrase.
         sign: verifies, signs and puts it.
     """
 
     subject: Subject
     about: tuple[str, ...]
-    signer: Signer
+    by: str
+    file: str
     check: Callable[[], object]
     sign: Callable[[Approver], Signed]
 
@@ -238,7 +241,7 @@ class Signing:
             made = new_id()
             while len(self._known) >= MOST:
                 del self._known[next(iter(self._known))]
-            self._known[made] = Signature(task.subject, task.signer.name)
+            self._known[made] = Signature(task.subject, task.by)
             self._tasks.append((made, task))
         self._rouse()
         return made
@@ -318,11 +321,11 @@ class Signing:
 
     def _unlocked(self, task: Task) -> Approver:
         """Unlock the key for one signature. Each prompt names what that is for."""
-        (act, _, tenant, thread, *_), (name, file) = task.subject, task.signer
+        act, _, tenant, thread, *_ = task.subject
         does = f"{act.upper()} {with_tenant(tenant, thread)}"
-        lines = f"{name} signs: {does}", f"digest: {task.subject.digest or '(none)'}"
+        lines = f"{task.by} signs: {does}", f"digest: {task.subject.digest or '(none)'}"
         what = "\n".join(row for line in lines for row in rows(line, 2))
-        return Approver(name, unlock(file, what, within=PATIENCE))
+        return Approver(task.by, unlock(task.file, what, within=PATIENCE))
 
     def _note(self, made: str, state: Phase, said: Signed = _NOTHING) -> None:
         with self._lock:

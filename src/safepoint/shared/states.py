@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
@@ -14,8 +15,18 @@ from safepoint.core.chain import View
 from safepoint.core.codec import Tagged, inspect_state
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import DEFAULT_LIMITS, Limits
+from safepoint.resume.approval import shown
 
+# Text that nobody takes for a number, for another type or for the end of a value.
+_WORD: Final = re.compile(r"(?!(?:true|false|none|nan|inf(inity)?)$)[a-z][\w.@+-]*", re.I | re.A)
 _SPELLED: Final[dict[type, str]] = {Decimal: "decimal", UUID: "uuid"}
+
+
+def brief(value: object) -> str:
+    """Return a value without the name of its type, and text in quotes if it could mislead."""
+    if isinstance(value, str):
+        return value if _WORD.fullmatch(value) else shown(value)
+    return str(value) if isinstance(value, Decimal | UUID | date | time) else shown(value)
 
 
 def view_of(ledger: Ledger) -> View:
