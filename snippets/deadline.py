@@ -59,8 +59,10 @@ payment = Workflow("payment", [ask, pay], gate=gate)
 # --8<-- [start:round]
 def look_round(now=None):
     """Call it from cron, or a timer: nothing here keeps a clock."""
-    for question in payment.end_waits(ledger, now=now):
-        print(question.thread, "denied")
+    for question in payment.waiting(ledger):
+        if question.is_over(now):
+            run = payment.resume(ledger, question.thread, now=now)
+            print(question.thread, "denied:", run.denied)
         # --8<-- [end:round]
 
 
@@ -74,7 +76,7 @@ now = datetime.now(UTC)
 look_round(now)  # there is time
 look_round(now + timedelta(hours=23))
 look_round(now + timedelta(hours=25))
-#> order-7 denied
+#> order-7 denied: True
 
 try:
     payment.resume(ledger, "order-7", approvals=[kept])

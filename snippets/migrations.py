@@ -15,7 +15,6 @@ from safepoint import (
     Workflow,
 )
 from safepoint.resume.approval import Question
-from safepoint.resume.workflow import Migration
 
 writer = SigningKey.from_file("keys/writer.key", create=True)
 journal_key = SigningKey.from_file("keys/journal.key", create=True)
@@ -30,7 +29,7 @@ ledger = Ledger(
 )
 
 
-# In both versions: its name is part of call.key, so it stays.
+# In both versions. A step's name is part of call.key, so it stays.
 def pay(state, call):
     return {"paid": state["amount"], "request": call.key}
 
@@ -44,21 +43,21 @@ old = Workflow("invoice", [fetch, pay], version="1")
 old.begin(ledger, thread="order-7").step()  # and the release comes
 
 
-# Version 2: amounts are in euros, and the first step has a new name.
+# Version 2: amounts are in euros.
 def to_euros(state):
     """Take a state of version 1, return the whole state of 2."""
     return {**state, "amount": Decimal(state["amount"]) / 100}
 
 
-def load(state):
+def fetch(state):
     return {"amount": Decimal(42), "payee": "alice"}
 
 
 new = Workflow(
     "invoice",
-    [load, pay],
+    [fetch, pay],
     version="2",
-    migrations=[Migration("1", "2", to_euros, steps={"fetch": "load"})],
+    migrations={"1": to_euros},
 )
 
 # In the tests of version 2: by example, before it meets real money.
@@ -66,7 +65,7 @@ assert to_euros({"amount": 4200})["amount"] == Decimal("42.00")
 
 run = new.resume(ledger, thread="order-7")
 print(run.done, "paid:", run.state["paid"])
-#> ('load', 'pay') paid: 42
+#> ('fetch', 'pay') paid: 42
 print(run.state["request"])  # #2, as version 1 would have asked
 #> invoices/order-7/2/pay
 

@@ -169,7 +169,7 @@ def by_seal_alone(
 def only_asks(*given: Any, **named: Any) -> Decision:
     """Let a run go on as whatever it is, unless it waits for people."""
     asked = named["asked"] if "asked" in named else getattr(given[-1], "asked", False)
-    return Decision((Reason.ASKED,), 1, (), ()) if asked else Decision((), 0, (), ())
+    return Decision((Reason.ASKED,), 1, ()) if asked else Decision((), 0, ())
 
 
 sign = Desk.answer

@@ -193,11 +193,10 @@ class Desk(World):
         if any((each.verdict, each.question) != ("approved", note.question) for each in answers):
             return False
         told = self.told.get(note.head.digest)
-        left = note.question.left(told)
         return (
             self.enough(arguments["amount"], {each.by for each in answers} - revoked, clerks)
             and all(told is not None and told < each.expires for each in answers)
-            and (left is None or left > timedelta(0))
+            and not note.question.is_over(told)
         )
 
 

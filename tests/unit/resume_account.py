@@ -33,7 +33,7 @@ from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.gate import compare
-from safepoint.resume.workflow import Call, Migration
+from safepoint.resume.workflow import Call
 from tests.house import Memory
 from tests.unit.resume_helpers import (
     APPROVERS,
@@ -450,5 +450,5 @@ def workflow_of(world: World, variant: str) -> Workflow:
         version=version_of(variant),
         tools=TOOLS[variant],
         gate=Gate(Policy({Reason.ASKED: world.quorum}), approvers=APPROVERS),
-        migrations=[Migration("1", "2", migrated)] if variant == "2" else [],
+        migrations={"1": migrated} if variant == "2" else {},
     )

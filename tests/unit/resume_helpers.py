@@ -24,7 +24,7 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.resume.workflow import Call, Migration
+from safepoint.resume.workflow import Call
 
 State = dict[str, Any]
 
@@ -118,7 +118,7 @@ class Place:
             version=version,
             tools=[Tool("bank", permissions=["pay"])],
             gate=Gate(approvers=APPROVERS),
-            migrations=[Migration("1", "2", migrated)] if version == "2" else [],
+            migrations={"1": migrated} if version == "2" else {},
         )
 
 

@@ -44,7 +44,7 @@ from safepoint.core.record import Place, seal
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
-from safepoint.resume.workflow import Call, Migration, Wanted
+from safepoint.resume.workflow import Call, Wanted
 from tests.house import Toy
 from tests.unit.desk import BANK, DANA, ERIN, WRITER, State, no, yes
 from tests.unit.desk import Desk as Store
@@ -58,7 +58,7 @@ NEVER = Gate(Policy({Reason.ASKED: None, Reason.OLD_CHECKPOINT: None}), PEOPLE)
 BRIEF = Gate(Policy(lifetime=timedelta(minutes=1)), PEOPLE)
 MAIL = Tool("mail", permissions=["read"])
 ZERO = "sha256:" + "0" * 64
-NEWER: State = {"version": "2", "migrations": [Migration("1", "2", dict)]}
+NEWER: State = {"version": "2", "migrations": {"1": dict}}
 
 
 def without(*keys: SigningKey) -> Gate:
@@ -133,7 +133,7 @@ class Desk(Store):
 
     def asked(self, sequence: int | None = None, **options: Any) -> Question:
         """Return what is written down of a resume, whether or not people are asked."""
-        wanted = Wanted(self.workflow(**options), self.ledger(), "order-7", sequence, to_ask=True)
+        wanted = Wanted(self.workflow(**options), self.ledger(), "order-7", sequence)
         question = wanted.question()
         assert question is not None
         return question
@@ -537,13 +537,12 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(seed: int) ->
     signers = {"dana": DANA, "erin": ERIN}
     tools: list[list[Tool]] = [[], [BANK], [BANK, MAIL]]
     gates = [GATE, GATE, TWO, without(DANA)]
-    steps = [Migration("1", "2", dict), Migration("2", "3", dict)]
     version, used, gate, ledger = 1, tools[0], GATE, desk.ledger()
     desk.begin(tools=used)
     done = 0
     for _ in range(16):
         workflow = desk.workflow(
-            version=str(version), tools=used, gate=gate, migrations=steps[: version - 1]
+            version=str(version), tools=used, gate=gate, migrations={"1": dict, "2": dict}
         )
         what = chance.choice(["on", "on", "yes", "yes", "no", "back", "other", "prune"])
         to = chance.randint(1, ledger.latest("order-7").sequence) if what == "back" else None

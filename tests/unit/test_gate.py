@@ -51,6 +51,7 @@ def decided(changes: dict[str, Any], policy: Policy | None = None) -> Decision:
 # What is different, the reasons in order, how many people by the strict default, and the sentences.
 DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]] = {
     "nothing": ({}, [], 0, []),
+    "less": (tools(mail(permissions=[]), had=(BANK, MAIL)), [], 0, []),
     "an old checkpoint": (
         {"head": Head(7, DIGEST["c"])},
         [Reason.OLD_CHECKPOINT],
@@ -106,12 +107,6 @@ DECISIONS: dict[str, tuple[dict[str, Any], list[Reason], int | None, list[str]]]
         1,
         ["The run paused at #3 for a person's answer."],
     ),
-    "another owner": (
-        {"owner": "w-2"},
-        [Reason.OWNED_BY_ANOTHER],
-        None,
-        ["Worker 'w-2' owns the thread."],
-    ),
     "several": (
         {"asked": True, "head": Head(4, DIGEST["c"]), **tools(BANK, MAIL)},
         [Reason.OLD_CHECKPOINT, Reason.TOOLS_ADDED, Reason.ASKED],
@@ -131,23 +126,15 @@ def test_the_gate_decides(case: str) -> None:
     changes, reasons, people, details = DECISIONS[case]
     decision = decided(changes)
     assert (list(decision.reasons), decision.people) == (reasons, people)
-    assert (list(decision.details), decision.lost) == (details, ())
-    if reasons and Reason.OWNED_BY_ANOTHER not in reasons:
-        for number in (2, None):
-            policy = Policy(dict.fromkeys(reasons, number))
-            assert decided(changes, policy).people == number
-
-
-def test_what_is_less_is_said_and_stops_nothing() -> None:
-    decision = decided(tools(mail(permissions=[]), had=(BANK, MAIL)))
-    assert (decision.reasons, decision.people) == ((), 0)
-    assert decision.lost == ("The tool bank is gone.", "The tool mail loses the permission read.")
+    assert list(decision.details) == details
+    for number in (2, None) if reasons else ():
+        policy = Policy(dict.fromkeys(reasons, number))
+        assert decided(changes, policy).people == number
 
 
 @pytest.mark.parametrize(
     "given",
     [
-        {Reason.OWNED_BY_ANOTHER: 1},
         {Reason.ASKED: 0},
         {Reason.ASKED: -1},
         {Reason.ASKED: True},
@@ -156,10 +143,9 @@ def test_what_is_less_is_said_and_stops_nothing() -> None:
     ],
 )
 def test_a_policy_that_opens_what_stays_shut_is_refused(given: Any) -> None:
-    with pytest.raises(ConfigurationError) as refusal:
+    with pytest.raises(ConfigurationError):
         Policy(given)
-    assert ("Leave it out" in refusal.value.do) == (Reason.OWNED_BY_ANOTHER in given)
-    most = Policy({Reason.TOOLS_ADDED: MAX_APPROVERS, Reason.OWNED_BY_ANOTHER: None})
+    most = Policy({Reason.TOOLS_ADDED: MAX_APPROVERS})
     assert most.needs(Reason.TOOLS_ADDED) == MAX_APPROVERS
     assert Policy({Reason.OLD_CHECKPOINT: 0}).needs(Reason.OLD_CHECKPOINT) == 0
 

@@ -776,8 +776,7 @@ class Answering(RuleBasedStateMachine):
             return ("ResumeRefused", "") if desk.amounts[thread] > 100 else ("", *lapsed)
         if desk.noes(question):
             return ("",)
-        left = question.left(desk.now)
-        if left is not None and left <= timedelta(0):
+        if question.is_over(desk.now):
             return ("ResumeRefused",) if given else ("",)
         wrong = [s for s in given if s.by in desk.revoked or s.expires <= desk.now]
         if wrong:
@@ -833,12 +832,6 @@ class Answering(RuleBasedStateMachine):
         if how:
             self.workers[worker] = self.opened()
         assert how not in ATTACKS or not self.is_sound(thread), f"nobody attacked: {how}"
-
-    @rule(slot=slots, worker=workers)
-    def end_waits(self, slot: int, worker: int) -> None:
-        ledger, now = self.workers[worker].ledger, self.desk.now
-        how = self.attempt(None, lambda: answering(self.desk).end_waits(ledger, now=now))
-        assert not how or not all(map(self.is_sound, self.desk.amounts)), how
 
     @rule(slot=slots, steps=st.integers(1, 3), who=st.sampled_from(list(PERSONS)))
     def go_back(self, slot: int, steps: int, who: str) -> None:

@@ -42,7 +42,7 @@ from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
 from safepoint.resume.tools import Tool, ToolSet
-from safepoint.resume.workflow import Ask, Call, Migration, Payload, Run, Step, Workflow
+from safepoint.resume.workflow import Ask, Call, Payload, Run, Step, Workflow
 from safepoint.shared.desk import Desk
 from safepoint.stores.disk import TEMP
 from safepoint.stores.files import BASE, FileCheckpointStorage
@@ -548,7 +548,7 @@ class GatedTarget(SealedTarget):
                 answers=self._left,
                 operators=Approvers({"omar": self._operator.public}),
             ),
-            migrations=[Migration("1", "2", dict)] if newer else [],
+            migrations={"1": dict} if newer else {},
         )
         return flow, paid
 

@@ -278,12 +278,8 @@ def _version(entry: Frame, last: Frame | None, entries: dict[int, Frame]) -> Ite
 
 
 def _right(link: Turn, asked: Question, source: Frame) -> Question:
-    """Return what people had to be asked, in the words that they were shown.
-
-    Another version may name steps anew and leave some out, and not say that more are done.
-    """
-    place, ask, done = link.entry.checkpoint, source.payload.asked, source.payload.done
-    is_migrated = place.app != source.checkpoint.app and len(asked.done) <= len(done)
+    """Return what people had to be asked, in the words that they were shown."""
+    place, ask = link.entry.checkpoint, source.payload.asked
     over = until(source) if source is link.last else None
     return replace(
         asked,
@@ -294,7 +290,7 @@ def _right(link: Turn, asked: Question, source: Frame) -> Question:
         action=ask.action if ask else "",
         arguments=dict(ask.arguments) if ask else {},
         next=link.payload.done[-1],
-        done=asked.done if is_migrated else done,
+        done=source.payload.done,
         until=stamp(over) if over else "",
     )
 
@@ -331,6 +327,6 @@ def _wider(link: Turn) -> Iterator[Finding]:
     before = link.before
     if before is not None:
         compared = compare(link.payload.tools, before.payload.tools)
-        wider = sorted({name for reason, name, _ in compared if reason is not None})
+        wider = sorted({name for _, name, _ in compared})
         if wider:
             yield link.found("SP18.wider", head=before.head, names=", ".join(wider))

@@ -65,7 +65,6 @@ class Reason(StrEnum):
         TOOL_CHANGED: a tool with the same name has another version or schema.
         PERMISSIONS_WIDENED: a tool would have more permissions than at this checkpoint.
         ASKED: a step of the workflow asks for a person's approval.
-        OWNED_BY_ANOTHER: another worker owns the thread, so steps could run twice.
     """
 
     OLD_CHECKPOINT = "old-checkpoint"
@@ -75,7 +74,6 @@ class Reason(StrEnum):
     TOOL_CHANGED = "tool-changed"
     PERMISSIONS_WIDENED = "permissions-widened"
     ASKED = "asked"
-    OWNED_BY_ANOTHER = "owned-by-another"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -215,10 +213,9 @@ class Question:
             why = f" {error.what}" if isinstance(error, CheckpointError) else ""
             raise ApprovalRefused(f"The text is not a question.{why}", _SEND, "form") from None
 
-    def left(self, now: datetime | None = None) -> timedelta | None:
-        """Return how long the wait still lasts: below 0 if it has ended, None if it never ends."""
-        moment = now or datetime.now(UTC)
-        return datetime.fromisoformat(self.until) - moment if self.until else None
+    def is_over(self, now: datetime | None = None) -> bool:
+        """Tell whether the wait has ended, at this moment or by the clock."""
+        return self.until != "" and datetime.fromisoformat(self.until) <= (now or datetime.now(UTC))
 
     @property
     def described(self) -> list[str]:
@@ -346,32 +343,17 @@ def shown(value: object) -> str:
     return _SPACES.sub(lambda found: r"\x20" * len(found.group()), ascii(value))
 
 
-def _difference(answered: Question, asked: Question) -> str:
-    """Return the field in which two questions differ, and both values."""
-    ours, theirs = _label(answered), _label(asked)
-    # By what is shown: 1 == True in Python, and nobody who approves the one approves the other.
-    name = next(each for each in {**ours, **theirs} if ours.get(each) != theirs.get(each))
-    ours, theirs = ({name: "(nothing)", **each} for each in (ours, theirs))
-    return f"the {name} {ours[name]}, and the question has {theirs[name]}"
+def _without(question: Question, other: Question) -> str:
+    """Return a line of a question that another lacks: its place, if that differs.
 
-
-def _label(question: Question) -> dict[str, str]:
-    names = [each.name for each in fields(Question) if each.name != "arguments"]
-    arguments = {f"argument {_shorten(name)}:": value for name, value in question.arguments.items()}
-    values = {**{name: getattr(question, name) for name in names}, **arguments}
-    return {name: _shorten(value) for name, value in values.items()}
-
-
-def _shorten(value: object) -> str:
-    """Show a value. A long one is shown by its beginning, its length and its digest."""
-    if isinstance(value, Head):
-        return f"{value} {value.digest}"
-    text = shown(value)
-    if is_digest(value):
-        return str(value)
-    if len(text) <= 60:
-        return text
-    return f"{text[:57]}... ({len(text)} characters, {digest_of(text.encode())})"
+    A long one is shown by its beginning, its length and its digest.
+    """
+    lines, place = question.described, ("store:", "tenant:", "thread:")
+    lines = [line for line in lines if line not in other.described]
+    line = min(lines, key=lambda line: not line.startswith(place), default="(nothing)")
+    if len(line) <= 100:
+        return line
+    return f"{line[:97]}... ({len(line)} characters, {digest_of(line.encode())})"
 
 
 Choice = Literal["approved", "denied"]
@@ -415,8 +397,9 @@ class Approval:
             ApprovalRefused: a field differs; the message says which, and both values.
         """
         if self.question != question:
+            ours, theirs = _without(self.question, question), _without(question, self.question)
             raise ApprovalRefused(
-                f"{self} has {_difference(self.question, question)}.", kind="mismatch"
+                f"{self} has {ours}, and the question has {theirs}.", kind="mismatch"
             )
 
     def check_time(self, now: datetime, lifetime: timedelta) -> None:
@@ -436,8 +419,7 @@ class Approval:
             raise ApprovalRefused(
                 f"{self} expired at {stamp(self.expires)}, and it is {stamp(now)}."
             )
-        left = self.question.left(max(now, self.issued))
-        if left is not None and left <= timedelta(0):
+        if self.question.is_over(max(now, self.issued)):
             raise ApprovalRefused(
                 f"{self} came too late: the wait ended at {self.question.until}.",
                 "Nothing was done. Start the run again if it is still wanted.",
@@ -534,8 +516,8 @@ class Approvers:
     try:
         approval.check_answers(replace(question, arguments={"amount": 5_000_000}))
     except ApprovalRefused as error:
-        print(error.what)
-        #> The approval by dana has the argument 'amount': 42, and the question has 5000000.
+        print(error.what.partition(",")[0])
+        #> The approval by dana has argument 'amount': 42
     ```
 
     Args:

@@ -394,11 +394,11 @@ class Asking(NamedTuple):
         A denial in the place of the answers does not expire. It comes before any approval and
         before the end of the wait.
         """
-        stored, left = self._read_stored(), self.question.left(now)
+        stored = self._read_stored()
         for each in stored:
             if each.verdict == "denied":
                 return (each,)
-        if left is not None and left <= timedelta(0):
+        if self.question.is_over(now):
             return ()
         return self._check_enough(signed, stored, now)
 
@@ -538,9 +538,8 @@ class Asking(NamedTuple):
                     return (denial,)
             if question != asked.text:
                 return None
-            left = asked.left(now)
-            if not texts and left is not None:
-                return () if is_used or left <= timedelta(0) else None
+            if not texts and asked.until:
+                return () if is_used or asked.is_over(now) else None
             return self._check_enough(texts, [], now)
         except DecodeError:
             return None

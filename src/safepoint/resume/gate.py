@@ -32,7 +32,6 @@ _STRICT: Final[Mapping[Reason, int | None]] = {
     Reason.TOOL_CHANGED: 1,
     Reason.PERMISSIONS_WIDENED: 1,
     Reason.ASKED: 1,
-    Reason.OWNED_BY_ANOTHER: None,
 }
 
 
@@ -96,8 +95,8 @@ class Policy:
             reasons.
 
     Raises:
-        ConfigurationError: a reason is unknown, a number is not valid, or it would weaken a fixed
-            rule: nobody approves `OWNED_BY_ANOTHER`, and `ASKED` always needs approval.
+        ConfigurationError: a reason is unknown, or a number is not valid: `ASKED` always needs
+            approval.
     """
 
     __slots__ = ("_needs", "lifetime", "may")
@@ -115,14 +114,11 @@ class Policy:
                     f"{quoted(reason)} is not a reason.", f"The reasons are {', '.join(Reason)}."
                 )
             least = 1 if reason == Reason.ASKED else 0
-            never = reason == Reason.OWNED_BY_ANOTHER
-            right = type(number) is int and least <= number <= MAX_APPROVERS and not never
+            right = type(number) is int and least <= number <= MAX_APPROVERS
             if number is not None and not right:
                 raise ConfigurationError(
                     f"The number of people for {reason} cannot be {quoted(number)}.",
-                    "Leave it out: nobody approves that."
-                    if never
-                    else f"Give a whole number from {least} to {MAX_APPROVERS}, or None for never.",
+                    f"Give a whole number from {least} to {MAX_APPROVERS}, or None for never.",
                 )
         if not timedelta(0) < lifetime <= MAX_LIFETIME:
             raise ConfigurationError(
@@ -164,13 +160,11 @@ class Decision:
         people: how many distinct people must approve; 0 if it is allowed, None if nobody can
             approve it.
         details: one sentence for each concrete finding.
-        lost: one sentence for each tool or permission that is gone, which never stops a resume.
     """
 
     reasons: tuple[Reason, ...]
     people: int | None
     details: tuple[str, ...]
-    lost: tuple[str, ...]
 
 
 class Gate:
@@ -266,7 +260,6 @@ class Gate:
         app: str,
         migrates_from: Collection[str] = (),
         asked: bool = False,
-        owner: str | None = None,
     ) -> Decision:
         """Decide how many people must approve a resume: the highest number of any reason.
 
@@ -292,23 +285,16 @@ class Gate:
             app: the program that resumes it: "name" or "name@version".
             migrates_from: the versions that can be migrated to this version.
             asked: whether the run paused there for a person's answer.
-            owner: another worker that holds the lease on the thread, or None.
         """
-        found, lost = list(_find(checkpoint, head, app, migrates_from)), []
-        for reason, _, said in compare(has, had):
-            if reason is None:
-                lost.append(said)
-            else:
-                found.append((reason, said))
-        if owner is not None:
-            found.append((Reason.OWNED_BY_ANOTHER, f"Worker {owner!a} owns the thread."))
-        number = checkpoint.sequence
+        found = list(_find(checkpoint, head, app, migrates_from))
+        found += [(reason, said) for reason, _, said in compare(has, had)]
         if asked:
-            found.append((Reason.ASKED, f"The run paused at #{number} for a person's answer."))
+            said = f"The run paused at #{checkpoint.sequence} for a person's answer."
+            found.append((Reason.ASKED, said))
         found.sort(key=lambda finding: list(Reason).index(finding[0]))
         reasons = tuple(dict.fromkeys(reason for reason, _ in found))
         details = tuple(said for _, said in found)
-        return Decision(reasons, self.policy.needs(*reasons), details, tuple(lost))
+        return Decision(reasons, self.policy.needs(*reasons), details)
 
 
 def _find(
@@ -327,18 +313,16 @@ def _find(
             yield Reason.NO_MIGRATION, f"No migration leads from {old} to {new}."
 
 
-def compare(now: ToolSet, before: ToolSet) -> Iterator[tuple[Reason | None, str, str]]:
-    """Yield each difference: its reason (None for a loss), the tool, and a sentence."""
-    for name in sorted({tool.name for tool in (*now, *before)}):
+def compare(now: ToolSet, before: ToolSet) -> Iterator[tuple[Reason, str, str]]:
+    """Yield what a run would get besides: the reason, the tool, and a sentence."""
+    for new in now:
+        name = new.name
         if name not in before:
             yield Reason.TOOLS_ADDED, name, f"The tool {name} is new."
-            if words := now[name].permissions:
+            if words := new.permissions:
                 yield Reason.TOOLS_ADDED, name, f"The tool {name} comes with {_listed(words)}."
             continue
-        if name not in now:
-            yield None, name, f"The tool {name} is gone."
-            continue
-        old, new = before[name], now[name]
+        old = before[name]
         if old.version != new.version:
             has, had = (_version(tool.version, "no version") for tool in (new, old))
             yield Reason.TOOL_CHANGED, name, f"The tool {name} has {has}, and had {had}."
@@ -346,8 +330,6 @@ def compare(now: ToolSet, before: ToolSet) -> Iterator[tuple[Reason | None, str,
             yield Reason.TOOL_CHANGED, name, f"The tool {name} has another schema."
         if more := set(new.permissions).difference(old.permissions):
             yield Reason.PERMISSIONS_WIDENED, name, f"The tool {name} gains {_listed(more)}."
-        if less := set(old.permissions).difference(new.permissions):
-            yield None, name, f"The tool {name} loses {_listed(less)}."
 
 
 def _people(number: int) -> str:

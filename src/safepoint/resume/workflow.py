@@ -26,7 +26,6 @@ from safepoint.core.errors import (
     Conflict,
     DecodeError,
     EncodeError,
-    NotOwner,
     ResumeRefused,
     Unavailable,
     quoted,
@@ -128,50 +127,6 @@ class Call:
                 "Let the step right before it return an Ask.",
             )
         return self._approved._replace(arguments=copy.deepcopy(self._approved.arguments))
-
-
-@dataclass(frozen=True, slots=True)
-class Migration:
-    """One step from a version to a later one.
-
-    ```python
-    from safepoint.resume.workflow import Migration
-
-    def with_currency(state):
-        return {**state, "currency": "EUR"}
-
-    Migration("1", "2", with_currency, steps={"fetch": "load"})
-    ```
-
-    Args:
-        before: the version that wrote the checkpoint.
-        after: the version that it is for.
-        change: takes the state and returns the whole state of the next version. It must be
-            deterministic, because people approve its result.
-        steps: new names of steps that are done; None for a removed step.
-    """
-
-    before: str
-    after: str
-    change: Callable[[dict[str, Any]], Mapping[str, Any]]
-    steps: Mapping[str, str | None] = field(default_factory=dict)
-
-    def carry(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Return the state for the next version.
-
-        Raises:
-            ResumeRefused: the function raised, or did not return a state.
-        """
-        shown = f"The migration from {quoted(self.before)} to {quoted(self.after)}"
-        try:
-            return {**self.change(copy.deepcopy(state))}
-        except CheckpointError:
-            raise
-        except Exception as error:
-            raise ResumeRefused(
-                f"{shown} failed ({type(error).__name__}).",
-                "The checkpoint is as it was. Mend the migration, and resume again.",
-            ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,13 +252,6 @@ def _head(checkpoint: Checkpoint) -> Head:
     return Head(checkpoint.sequence, checkpoint.digest)
 
 
-_INSTEAD: Final = {
-    Reason.NO_MIGRATION: "Register a migration from the version that wrote it, or resume it with"
-    " that version.",
-    Reason.OWNED_BY_ANOTHER: "Let that worker go on with it, or own it once the lease has ended.",
-}
-
-
 class Wanted:
     """A requested resume: the checkpoint, the workflow, and the gate's decision.
 
@@ -312,7 +260,6 @@ class Wanted:
         ledger: the ledger of the thread.
         thread: the thread.
         sequence: an older checkpoint to go back to; by default the latest.
-        to_ask: whether the caller only needs the question, so that the thread's owner is ignored.
 
     Raises:
         CheckpointError: it does not verify, or belongs to another workflow.
@@ -324,8 +271,6 @@ class Wanted:
         ledger: Ledger,
         thread: str,
         sequence: int | None = None,
-        *,
-        to_ask: bool = False,
     ) -> None:
         self.workflow, self.ledger, self.thread, self.gate = workflow, ledger, thread, workflow.gate
         self.latest = self.checkpoint = ledger.latest(thread)
@@ -347,7 +292,6 @@ class Wanted:
             app=workflow.app,
             migrates_from=workflow.migrations,
             asked=self.saved.asked is not None,
-            owner=None if to_ask else ledger.owners.other(thread),
         )
 
     def __str__(self) -> str:
@@ -372,15 +316,31 @@ class Wanted:
             ResumeRefused: other steps are done than those that the workflow begins with; or a
                 migration failed.
         """
-        workflow = self.workflow
-        carried, steps = workflow.carry(self.checkpoint.app, self.saved), [*workflow.steps]
-        if [*carried.done] != steps[: len(carried.done)]:
+        workflow, done, steps = self.workflow, self.saved.done, [*self.workflow.steps]
+        if [*done] != steps[: len(done)]:
             raise ResumeRefused(
                 f"{self} was written by other steps than those of {workflow.name} today.",
-                "Resume it with the code that wrote it, or give the workflow a new version and a"
-                " migration that says which steps are done.",
+                "Resume it with the code that wrote it.",
             )
-        return replace(carried, next=[*steps[len(carried.done) :], ""][0])
+        state, tools, following = self._migrate(), workflow.tools, [*steps[len(done) :], ""][0]
+        return replace(self.saved, state=state, tools=tools, next=following)
+
+    def _migrate(self) -> dict[str, Any]:
+        """Return the checkpoint's state for the version of the current workflow."""
+        before, now = self.checkpoint.app.partition("@")[2], self.workflow.version
+        change = self.workflow.migrations.get(before)
+        if change is None or before == now:
+            return self.saved.state
+        try:
+            return {**change(copy.deepcopy(self.saved.state))}
+        except CheckpointError:
+            raise
+        except Exception as error:
+            raise ResumeRefused(
+                f"The migration from {quoted(before)} to {quoted(now)} failed"
+                f" ({type(error).__name__}).",
+                "The checkpoint is as it was. Mend the migration, and resume again.",
+            ) from error
 
     def question(self) -> Question | None:
         """Return the question for the journal, and for people if they must approve it.
@@ -394,12 +354,12 @@ class Wanted:
         if self.is_finished or not decision.reasons:
             return None
         if decision.people is None:
-            never = [each for each in decision.reasons if self.gate.policy.needs(each) is None]
             raise ResumeRefused(
                 f"{self} cannot be resumed. {' '.join(decision.details)}",
-                _INSTEAD.get(
-                    never[-1], "The policy lets nobody approve that. Start a new thread instead."
-                ),
+                "Register a migration from the version that wrote it, or resume it with that"
+                " version."
+                if Reason.NO_MIGRATION in decision.reasons
+                else "The policy lets nobody approve that. Start a new thread instead.",
             )
         if self.checkpoint.app != app:  # the next process has to make the same of it
             state = digest_of(self.ledger.codec.encode(self.payload.state))
@@ -414,7 +374,7 @@ class Wanted:
     def _denial(self) -> Iterator[str]:
         """Say that the end of the thread, from which somebody wants to go back, is a denial."""
         with suppress(CheckpointError):
-            end = Wanted(self.workflow, self.ledger, self.thread, to_ask=True)
+            end = Wanted(self.workflow, self.ledger, self.thread)
             question = end.question()
             answer = end.asking(question).find_answer() if question and question.action else None
             if answer == ():
@@ -443,10 +403,10 @@ class Wanted:
         Raises:
             ResumeRefused: they are too few, do not count, or are a denial.
         """
-        ledger, lost, question = self.ledger, self.decision.lost, self._match(signed)
-        run = Run(self.workflow, ledger, self.thread, self.saved, self.latest, lost=lost)
+        self.ledger.owners.keep(self.thread)
+        ledger, question, detail = self.ledger, self._match(signed), ""
+        run = Run(self.workflow, ledger, self.thread, self.saved, self.latest)
         run.back_to = 0 if self.is_latest else self.at.sequence
-        details = [*lost]
         if question is not None:
             asking = self.asking(question)
             answer = asking.spend(signed, now)
@@ -461,15 +421,15 @@ class Wanted:
                     asking.check_approved(answer)
             elif answer and question.action:
                 run.approved = Approved.of(answer)
-            by = [f"{each.verdict} by {each.approver}." for each in answer]
+            by = "".join(f" {each.verdict} by {each.approver}." for each in answer)
             change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
-            details = [change, *by, *lost]
+            detail = f"{change}{by}"
         else:
             check_held(self.gate, ledger, self.thread)
             anchor_end(ledger, self.thread)  # a crash may have come between the save and its anchor
         if not run.denied and not self.is_finished:
             run.payload = replace(self.payload, asked=None)
-            ledger.log.write("resume", "done", self.thread, self.at, " ".join(details))
+            ledger.log.write("resume", "done", self.thread, self.at, detail)
         return run
 
     def _match(self, signed: list[str]) -> Question | None:
@@ -510,7 +470,6 @@ class Run:
         at: the thread's latest checkpoint.
         head: its sequence.
         approved: what people approved, for the step that comes next, or None.
-        lost: one sentence for each tool or permission that the run no longer has.
         expired: whether the run ended because nobody approved in time.
         denied: whether it ended for that, or by a denial.
         back_to: the sequence that the run went back to, or 0. The next step starts from there.
@@ -522,7 +481,6 @@ class Run:
     payload: Payload
     at: Checkpoint
     approved: Approved | None = None
-    lost: tuple[str, ...] = ()
     expired: bool = False
     denied: bool = False
     back_to: int = 0
@@ -557,7 +515,7 @@ class Run:
         """The exact question to people, or None if the run does not wait."""
         if not self.paused:
             return None
-        return Wanted(self.workflow, self.ledger, self.thread, to_ask=True).question()
+        return Wanted(self.workflow, self.ledger, self.thread).question()
 
     def step(self) -> Checkpoint:
         """Run the next step and capture its result.
@@ -682,12 +640,12 @@ class Workflow:
         steps: functions, in order. A checkpoint stores their names.
         version: the version of the steps. The gate decides on a checkpoint of another version.
         tools: the tools of the run. The gate decides if a checkpoint had a narrower set.
-        migrations: convert the state of an older version to this version.
+        migrations: for each older version, a function from its whole state to this version's. It
+            must be deterministic, because people approve its result.
         gate: decides who must approve a resume. The default is strict and has no approvers.
 
     Raises:
-        ConfigurationError: the steps are none, not plain functions, or two of one name; or the
-            migrations lead elsewhere.
+        ConfigurationError: the steps are none, not plain functions, or two of one name.
         InvalidId: the name or the version is outside its grammar.
     """
 
@@ -698,7 +656,7 @@ class Workflow:
         *,
         version: str = "",
         tools: ToolSet | Iterable[Tool] = (),
-        migrations: Iterable[Migration] = (),
+        migrations: Mapping[str, Callable[[dict[str, Any]], Mapping[str, Any]]] | None = None,
         gate: Gate | None = None,
     ) -> None:
         self.name = check_name("workflow", name)
@@ -714,14 +672,7 @@ class Workflow:
         self.gate: Final = gate or Gate()
         self.version = version
         check_word(self.app)
-        listed = list(migrations)
-        self.migrations = {each.before: each for each in listed}
-        if len(self.migrations) < len(listed):
-            raise ConfigurationError(
-                f"Two migrations of the workflow {name} begin at one version.",
-                "Keep one: which of them to take would be a guess.",
-            )
-        self._paths = {before: self._path(before) for before in self.migrations}
+        self.migrations = dict(migrations or {})
 
     @property
     def app(self) -> str:
@@ -816,12 +767,12 @@ class Workflow:
             ResumeRefused: nobody can approve it.
             CheckpointError: the checkpoint was refused, or belongs to another workflow.
         """
-        return Wanted(self, ledger, thread, sequence, to_ask=True).open_question()
+        return Wanted(self, ledger, thread, sequence).open_question()
 
     def waiting(self, ledger: Ledger) -> Iterator[Question]:
         """Return the question of each thread of this workflow that waits for people.
 
-        `Question.until` is the end of a wait. Nothing is written: `end_waits` ends it.
+        Nothing is written: `resume` ends a wait that `Question.is_over`.
         If there are tenants, call it for each: `waiting(ledger.tenant(name))`.
         A thread that does not verify, or that belongs to another workflow, is left out:
         `Ledger.verify` reports the former.
@@ -832,42 +783,13 @@ class Workflow:
         """
         for thread in ledger.threads():
             try:
-                question = Wanted(self, ledger, thread, to_ask=True).open_question()
+                question = Wanted(self, ledger, thread).open_question()
             except Unavailable:
                 raise
             except CheckpointError:
                 continue
             if question is not None and question.action:
                 yield question
-
-    def end_waits(self, ledger: Ledger, *, now: datetime | None = None) -> list[Question]:
-        """End each wait whose time is over, and return the questions that nobody approved in time.
-
-        Call it from whatever runs at times: nothing here keeps a clock. A run that another worker
-        owns or an operator holds is left out. If one raises something, that is raised when the
-        round is over.
-
-        Args:
-            ledger: where the threads are.
-            now: the time, instead of the clock's.
-        """
-        ended, problems = list[Question](), list[Exception]()
-        self.gate.check_apart(ledger.keys)
-        for question in self.waiting(ledger):
-            left = question.left(now)
-            if left is None or left > timedelta(0) or ledger.owners.other(question.thread):
-                continue
-            try:
-                with suppress(Conflict, NotOwner):
-                    asking = Asking(ledger, self.gate, question, refuses_repeats=True)
-                    if not asking.spend([], now):
-                        ended.append(question)
-            except Exception as error:  # noqa: BLE001 - of one run, and the others have to end
-                if not (isinstance(error, ApprovalRefused) and error.kind in ("used", "moved")):
-                    problems.append(error)
-        for problem in problems:
-            raise problem
-        return ended
 
     def call(self, name: str, state: dict[str, Any], call: Call) -> Mapping[str, Any] | Ask | None:
         """Run one step, and return what it returned."""
@@ -879,37 +801,6 @@ class Workflow:
         tools = payload.tools.digest if payload.tools else None
         state = copy.deepcopy(payload.pack())
         return ledger.save(thread, state, app=self.app, tools=tools, after=after)
-
-    def carry(self, app: str, payload: Payload) -> Payload:
-        """Return the content of a checkpoint of `app` as this version has it.
-
-        Raises:
-            ResumeRefused: a migration failed.
-        """
-        state, done = payload.state, payload.done
-        for migration in self._paths.get(app.partition("@")[2], ()):
-            state = migration.carry(state)
-            names = (migration.steps.get(name, name) for name in done)
-            done = tuple(name for name in names if name is not None)
-        return replace(payload, state=state, done=done, tools=self.tools)
-
-    def _path(self, before: str) -> list[Migration]:
-        """Return the migrations from a version to this one, in order; none if it is this one.
-
-        Raises:
-            ConfigurationError: no chain of them leads there.
-        """
-        found: list[Migration] = []
-        while before != self.version:
-            if before not in self.migrations or len(found) > len(self.migrations):
-                raise ConfigurationError(
-                    f"The migrations from version {quoted(before)} do not lead to"
-                    f" {quoted(self.version)}.",
-                    "Register one for each version on the way.",
-                )
-            found.append(self.migrations[before])
-            before = found[-1].after
-        return found
 
 
 def _step_name(step: Step) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Final, Literal, NamedTuple
 
 from safepoint.core.errors import (
@@ -74,8 +74,7 @@ class Wait(NamedTuple):
     @property
     def is_over(self) -> bool:
         """Whether its deadline has passed."""
-        left = self.question.left()
-        return left is not None and left <= timedelta(0)
+        return self.question.is_over()
 
     @property
     def state(self) -> State:
