@@ -16,7 +16,9 @@ from publish.machine.reference import reference
 from publish.project import Page, Project, public
 from tests.harness.blocks import INLINE_CODE, Block, expand, find_blocks
 
-_INSET: Final = re.compile(r'^ *(?:!!!|\?\?\?\+?) +(?P<kind>[\w-]+)(?: +"(?P<title>.*)")? *$')
+_INSET: Final = re.compile(
+    r'^ *(?:===|(?:!!!|\?\?\?\+?) +(?P<kind>[\w-]+))(?: +"(?P<title>.*)")? *$'
+)
 _DIRECTIVE: Final = re.compile(r"^::: +(?P<path>[\w.]+) *$")
 _DEEPER: Final = 4  # spaces before what is inset
 
@@ -62,8 +64,8 @@ def _flat(lines: Sequence[str]) -> Iterator[str]:
         found = None if in_block else _INSET.match(line)
         if found:
             insets.append(indent)
-            title = f": {found['title']}" if found["title"] else ""
-            said = f"**{found['kind'].capitalize()}{title}**"
+            words = ((found["kind"] or "").capitalize(), found["title"])
+            said = f"**{': '.join(filter(None, words))}**"
             shown = f"\n{' ' * (len(shown) - len(shown.lstrip()))}{said}\n"
         in_block ^= line.lstrip().startswith("```")
         yield from shown.split("\n")
