@@ -233,6 +233,14 @@ def test_the_settings_say_what_to_look_at(told: Path) -> None:
     assert (code, ids(out)) == (0, found[1:])
 
 
+def test_a_store_that_cannot_be_found_hides_no_other(told: Path) -> None:
+    with (told / "safepoint.toml").open("a") as file:
+        file.write('[stores.orders]\nstorage = "env:NOBODY_SETS_THIS"\n')
+    code, out, err = said("audit", folder=told)
+    assert (code, ids(out), err) == (2, ["SP03.sl08", "SP15.one-owner"], "")
+    assert "audit.failed error: orders was not checked (settings): " in out
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -197,6 +197,7 @@ STORES: dict[str, tuple[str, Callable[[Desk], Any]]] = {
         lambda d: saved_bare(d, 3).prune("a", keep=1),
     ),
     "gone": ("SP15.rolled-back", lambda d: shutil.rmtree(d.home / "b")),
+    "one behind": ("SP15.behind", lambda d: saved_bare(d, 1)),
     "another record was anchored": (
         "SP15.never-anchored SP15.rolled-back",
         lambda d: anchored(d, 2),
