@@ -761,6 +761,16 @@ def unsafe_loads(root: Path) -> None:
     write(root / "app/read.py", 'import pickle\n\npickle.load(open("x", "rb"))\n')
 
 
+@case(
+    "A model with something beside it that is called its seal, and is none.",
+    "SP24.unsealed models/net.safetensors, SP25.skipped models",
+    status=0,
+)
+def not_its_seal(root: Path) -> None:
+    file = safetensors(root / "models/net.safetensors")
+    write(Path(f"{file}.seal"), "trust me\n")
+
+
 @case("A model as safetensors, with its seal.", status=0)
 def good_model(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors", sealed=key(root))

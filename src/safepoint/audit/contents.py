@@ -19,9 +19,10 @@ from typing import Final
 from safepoint.audit.finding import NO_FILE, Finding, content, files, finding, guard, unseen
 from safepoint.core.errors import LimitExceeded
 from safepoint.core.names import DEFAULT_LIMITS
-from safepoint.core.record import FORMAT
+from safepoint.core.record import FORMAT, Header, read_line
 from safepoint.models import Format, Inspection, Verdict, inspect
 from safepoint.models.look import SEALED
+from safepoint.models.seals import STORE
 from safepoint.stores.files import LEASE_LINE, RECORD_NAME
 
 KEY_FILE: Final = re.compile(
@@ -122,6 +123,13 @@ def has_pickle(found: Inspection) -> bool:
         Verdict.RUNS_CODE,
     )
     return plain or (found.verdict is Verdict.REFUSED and not found.refused)
+
+
+def is_seal_of_model(data: bytes) -> bool:
+    """Tell whether a record is the seal of a model, as far as one sees without a key."""
+    line_1, line_2, _ = (*data.split(b"\n", 2), b"", b"")[:3]
+    header = Header.parse(line_2)
+    return read_line(line_1) is not None and header is not None and header.store == STORE
 
 
 def of_state(file: File, *, tagged: bool = True) -> Iterator[Finding]:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.contents import KEY_FILE, File, has_pickle, of_state
+from safepoint.audit.contents import KEY_FILE, File, has_pickle, is_seal_of_model, of_state
 from safepoint.audit.finding import (
     NO_FILE,
     Finding,
@@ -33,11 +33,9 @@ from safepoint.audit.profiles import KEPT, kept_by_others, recognise_database
 from safepoint.core.errors import CheckpointError, Unavailable, quoted, shell
 from safepoint.core.keys import Hidden, parse_key
 from safepoint.core.names import DEFAULT_LIMITS
-from safepoint.core.record import Header, read_line
 from safepoint.core.storage import is_thread
 from safepoint.models import Format, Inspection, Verdict, inspect
 from safepoint.models.look import is_harmless
-from safepoint.models.seals import STORE
 from safepoint.places import is_beside, is_database
 from safepoint.shared.terminal import counted
 from safepoint.stores.disk import absolute
@@ -187,7 +185,7 @@ class Found:
             self.findings += key_file(os.path.realpath(file))
             if parse_key(Hidden(data)) is not None:
                 return  # and nothing else
-        if found.kind is Format.SEALED and not _is_seal_of_model(data):
+        if found.kind is Format.SEALED and not is_seal_of_model(data):
             self.counts["record"] += 1
             said = {"place": shell(file), "options": "--store and --key"}
             self.findings.append(finding("SP02.no-key", file, **said))
@@ -286,12 +284,6 @@ def _counted(kind: str, count: int) -> str:
 def _is_left_out(folder: str) -> bool:
     """Tell history, and what others have installed, from what is to be looked at."""
     return Path(folder).name in _OTHERS or os.path.lexists(f"{folder}/pyvenv.cfg")
-
-
-def _is_seal_of_model(data: bytes) -> bool:
-    line_1, line_2, _ = (*data.split(b"\n", 2), b"", b"")[:3]
-    header = Header.parse(line_2)
-    return read_line(line_1) is not None and header is not None and header.store == STORE
 
 
 def _topmost(folders: Iterable[str]) -> list[str]:

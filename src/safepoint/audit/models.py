@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from safepoint.audit.contents import is_seal_of_model
 from safepoint.audit.finding import (
     Finding,
     content,
@@ -87,7 +88,8 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
         if kind is Format.SEALED or not _NAMES.search(file):
             return
         yield finding("SP25.named", file, kind=kind.sentence)
-    if seal_beside(file) is None:
+    seal = seal_beside(file)
+    if seal is None or not is_seal_of_model(_text(seal)):
         yield finding("SP24.unsealed", file)
 
 
