@@ -54,7 +54,6 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
-from safepoint.core.files import write_all
 from safepoint.core.journal import Actor
 from safepoint.core.ledger import Ledger, with_codec
 from safepoint.core.names import digest_of, thread_name
@@ -65,6 +64,7 @@ from safepoint.models.plain import Types, functions_for, strict_json
 from safepoint.places import is_database
 from safepoint.settings import read
 from safepoint.shared.terminal import add, counted, flag, imported
+from safepoint.stores.disk import write_all
 
 if TYPE_CHECKING:
     from safepoint.agent_framework import SealedCheckpointStorage

@@ -153,7 +153,7 @@ class Numbers(ThreadFolder):
     """Numbers that stand for records. At the n-th question whether one exists, `event` happens."""
 
     def __init__(self, numbers: Iterable[int], begin: int = 0) -> None:
-        super().__init__("/s", "a", -1, -1, 0)
+        super().__init__("/s/a", "a", -1, -1, 0)
         self.there = set(numbers)
         self.begins = begin
         self.asked = self.at = 0

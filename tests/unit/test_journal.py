@@ -209,7 +209,7 @@ def test_a_rotated_key_goes_on_in_one_chain_and_a_ring_that_only_verifies_reads(
         reader.record(event())
 
 
-def test_a_save_that_another_writer_came_before_is_written_down_as_refused(
+def test_a_save_that_another_writer_came_before_is_written_down_with_its_own_digest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     storage, journal = InMemoryCheckpointStorage(), InMemoryJournal()
@@ -223,9 +223,11 @@ def test_a_save_that_another_writer_came_before_is_written_down_as_refused(
 
     monkeypatch.setattr(storage, "append", append)
     kept = one.save("t", 3)
-    lines = [(e.outcome, e.sequence) for e in journal.show(thread="t")]
-    assert lines == [*(("intended", n) for n in (1, 2, 2)), ("refused", None), ("intended", 3)]
-    assert [e.digest for e in journal.show()][-1] == kept.digest
+    entries = list(journal.show(thread="t"))
+    assert [(e.outcome, e.sequence) for e in entries] == [("intended", n) for n in (1, 2, 2, 3)]
+    saved = [link.digest for link in one.back("t")][::-1]
+    assert [e.digest in saved for e in entries] == [True, False, True, True]
+    assert entries[-1].digest == kept.digest
 
 
 def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:

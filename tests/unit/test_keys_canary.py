@@ -123,7 +123,7 @@ PROVOCATIONS: dict[str, Callable[[Path], object]] = {
     "copied": held(lambda key, path: copy.deepcopy({"key": key})),
     "written over": lambda path: SigningKey(CANARY).to_file(stored(path / "key")),
     "written nowhere": held(lambda key, path: key.to_file(path / "none/key")),
-    "written until the write": written_until("write"),
+    "written until the mode": written_until("fchmod"),
     "written until the sync": written_until("fsync"),
     "written until the link": written_until("link"),
     "written where all write": written_where_all_write,

@@ -98,7 +98,7 @@ def test_an_anchor_that_is_empty_is_still_one() -> None:
 
 def test_an_anchor_that_answers_with_no_head_is_unavailable() -> None:
     anchor = Odd(SimpleNamespace(sequence=0, digest="none"))
-    with pytest.raises(Unavailable, match="InvalidId"):
+    with pytest.raises(Unavailable, match="asked about order-7: it raised TypeError"):
         opened(Memory(), anchor).save(THREAD, {})
 
 

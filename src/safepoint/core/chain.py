@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from types import NoneType
-from typing import Any, Concatenate, Final, Literal, NamedTuple, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
 from safepoint.core.anchor import Anchor, TenantAnchor
 from safepoint.core.errors import (
@@ -43,7 +43,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import Keyring
-from safepoint.core.names import Head, Limits, check_tenant, read_head
+from safepoint.core.names import Head, Limits, check_tenant, read_head, translated
 from safepoint.core.record import (
     ANCHOR,
     PROCESS,
@@ -89,23 +89,6 @@ def _retried(
         return method(view, thread, *args, **options)
 
     return retry
-
-
-@contextmanager
-def translated(
-    what: str,
-    kind: Literal["anchor", "journal"] | None = None,
-    to: type[CheckpointError] = Unavailable,
-) -> Iterator[None]:
-    """Turn any exception of custom code in the block into an error of this package."""
-    try:
-        yield
-    except CheckpointError as error:
-        if kind and type(error) is Unavailable:
-            error.kind = kind
-        raise
-    except Exception as error:
-        raise to(f"{what}: it raised {type(error).__name__}.", Unavailable.do, kind) from error
 
 
 def storage_errors(doing: str, what: object) -> AbstractContextManager[None]:
@@ -528,7 +511,6 @@ class View:
         after: int | Head | None = None,
         fence: int | None = None,
         rides_along: bool = False,
-        missed: Callable[[CheckpointError], object] = lambda _: None,
     ) -> Opened:
         """Append a record to a thread and move the anchor to it.
 
@@ -544,7 +526,6 @@ class View:
                 follow; None to follow any record.
             fence: the token of a lease.
             rides_along: do not move the anchor; the next record will.
-            missed: called with the error when a try failed because another writer was faster.
 
         Raises:
             Conflict: the thread has another state than `after`, or others were faster.
@@ -562,10 +543,9 @@ class View:
                 with storage_errors("keep", place):
                     self.storage.append(thread, place.sequence, record, **options)
                 break
-            except (Conflict, RolledBack) as error:  # others saved, pruned, deleted or cut
+            except (Conflict, RolledBack):  # others saved, pruned, deleted or cut
                 if not left:
                     raise
-                missed(error)
                 end = self._end_to_build_on(thread, after)
         anchored, kind = end and end.anchored, opened.header.kind
         if self.anchor is not None and not rides_along:

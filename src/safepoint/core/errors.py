@@ -107,7 +107,6 @@ class NotOwner(CheckpointError):
     """
 
     do = "Nothing was saved. Own the thread first; if another worker took it over, stop this run."
-    kind: Literal["held"] | None
 
 
 class EncodeError(CheckpointError, TypeError):
@@ -130,7 +129,6 @@ class LimitExceeded(CheckpointError, ValueError):
     """
 
     do = "Save a reference to what is large in its place, or raise the limit if it is all yours."
-    kind: _SizeKind | None
 
 
 class SealBroken(CheckpointError):
@@ -142,7 +140,6 @@ class SealBroken(CheckpointError):
     "answers" if it is of those.
     """
 
-    kind: _SealKind | None
     do = (
         "Nothing was decoded. Do not use it: find out who can write the store, then restore a copy"
         " that verifies."
@@ -156,7 +153,6 @@ class RolledBack(CheckpointError):
     stands where the known one stood.
     """
 
-    kind: _ChainKind | None
     do = (
         "Find out who did that, and restore a copy that verifies. Only if none is left, accept the"
         " loss by name: Ledger.accept_loss."
@@ -170,7 +166,6 @@ class Unavailable(CheckpointError):
     "refused" if the permissions of the store say no to this credential.
     """
 
-    kind: _AwayKind | None
     do = "Mend what the message names, and try again."
 
 
@@ -195,7 +190,6 @@ class ResumeRefused(CheckpointError, RuntimeError):
     """
 
     do = "No step ran. Start a new thread, if what it does is still wanted."
-    kind: Literal["ended"] | None
     question: Any = None
     by: str = ""
     reason: str = ""
@@ -221,7 +215,6 @@ class ApprovalRefused(CheckpointError, RuntimeError):
     """
 
     do = "Nothing was done with it. Ask people again, about what is asked now."
-    kind: _ApprovalKind | None
     question: Any = None
 
 

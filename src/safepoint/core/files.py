@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import secrets
 import stat
@@ -67,16 +66,6 @@ def make_folder(name: str, dir_fd: int | None = None) -> None:
         os.chmod(name, 0o700, dir_fd=dir_fd)
 
 
-def write_all(fd: int, content: bytes | memoryview) -> None:
-    """Write every byte: one `write` may write only some, for example when the disk fills up."""
-    rest = memoryview(content)
-    while rest:
-        written = os.write(fd, rest)
-        if not written:
-            raise OSError(errno.EIO, "nothing was written")
-        rest = rest[written:]
-
-
 def publish(path: str, content: memoryview, mode: int) -> None:
     """Create a file under its name: complete, on disk, never over an existing one.
 
@@ -88,13 +77,11 @@ def publish(path: str, content: memoryview, mode: int) -> None:
     """
     temp = Path(path).with_name(f".new-{secrets.token_hex(8)}")
     try:
-        fd = os.open(temp, CREATE, 0o600)
-        try:
-            os.fchmod(fd, mode)
-            write_all(fd, content)
-            os.fsync(fd)  # before it gets its name
-        finally:
-            os.close(fd)
+        with os.fdopen(os.open(temp, CREATE, 0o600), "wb") as file:
+            os.fchmod(file.fileno(), mode)
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # before it gets its name
         try:
             os.link(temp, path, follow_symlinks=False)
         except FileExistsError:

@@ -24,7 +24,6 @@ from safepoint.core.chain import (
     refuse_deleted,
     scoped,
     storage_errors,
-    translated,
 )
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
@@ -53,6 +52,7 @@ from safepoint.core.names import (
     check_tenant,
     journal_of,
     read_head,
+    translated,
 )
 from safepoint.core.record import (
     KEY_ID,
@@ -308,12 +308,9 @@ class Ledger:
                     "Save its first state.",
                 )
             sealed = self._seal(payload, place, fields, previous)
+            # If another writer is faster, this is called again, for the next sequence.
             self.log.write(what, "intended", thread, sealed[1].head)
             return sealed
-
-        def missed(error: CheckpointError) -> None:
-            # The journal says "intended", and that record was not saved.
-            self.log.refuse(what, thread, error)
 
         return self._view.append(
             thread,
@@ -321,7 +318,6 @@ class Ledger:
             after=after,
             fence=self.owners.token(thread),
             rides_along=rides_along,
-            missed=missed,
         )
 
     def _seal(

@@ -1,14 +1,18 @@
-"""Ids, limits, times, digests and heads: the grammar that all share."""
+"""Ids, limits, times, digests and heads: the grammar that all share.
+
+Also how an error of custom code becomes one of this package: `translated`.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from base64 import b32decode, b32encode
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from safepoint.core.errors import (
     CheckpointError,
@@ -268,6 +272,23 @@ class Heads(Protocol):
         """Return the thread's head, or None if the thread was never seen."""
 
 
+@contextmanager
+def translated(
+    what: str,
+    kind: Literal["anchor", "journal"] | None = None,
+    to: type[CheckpointError] = Unavailable,
+) -> Iterator[None]:
+    """Turn any exception of custom code in the block into an error of this package."""
+    try:
+        yield
+    except CheckpointError as error:
+        if kind and type(error) is Unavailable:
+            error.kind = kind
+        raise
+    except Exception as error:
+        raise to(f"{what}: it raised {type(error).__name__}.", Unavailable.do, kind) from error
+
+
 def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | None:
     """Return the head of a thread from an anchor or a copy of one.
 
@@ -275,16 +296,9 @@ def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | N
         RolledBack: it is the anchor of another store.
         Unavailable: it cannot be asked.
     """
-    try:
-        head = (heads.tenant(tenant) if tenant else heads).read(store, thread)
-        # One that was unpickled, or copied by hand, was never looked at.
-        return None if head is None else Head(head.sequence, head.digest)
-    except Exception as error:
-        if type(error) is Unavailable:
-            error.kind = "anchor"
-        if isinstance(error, CheckpointError) and not isinstance(error, InvalidId):
-            raise
-        raise Unavailable(
-            f"The anchor could not be asked about {thread}: it raised {type(error).__name__}.",
-            kind="anchor",
-        ) from error
+    with translated(f"The anchor could not be asked about {thread}", "anchor"):
+        with suppress(InvalidId):  # what it holds is no head
+            head = (heads.tenant(tenant) if tenant else heads).read(store, thread)
+            # One that was unpickled, or copied by hand, was never looked at.
+            return None if head is None else Head(head.sequence, head.digest)
+        raise TypeError

@@ -14,11 +14,11 @@ import tempfile
 from typing import IO, Final, NoReturn
 
 from safepoint.core.errors import CheckpointError, ModelRefused, Unavailable
-from safepoint.core.files import write_all
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.models.loading import ModelFile, unrestricted
 from safepoint.models.look import Format
 from safepoint.models.packing import write_packed
+from safepoint.stores.disk import write_all
 
 _START: Final = (
     "import sys, json; path, task = map(json.loads, sys.argv[1:]); sys.path[:] = path;"

@@ -44,7 +44,7 @@ def sized(record: bytes, limit: int) -> bytes:
         LimitExceeded: it is too large.
     """
     if len(data := bytes(record)) > limit:
-        raise _too_large(len(data), limit)
+        raise too_large(len(data), limit)
     return data
 
 
@@ -58,9 +58,10 @@ def record_of(thread: str, sequence: int, size: object, record: object, limit: i
     if type(record) is bytes:
         return record
     if record is None and type(size) is int and size > limit:
-        raise _too_large(size, limit)
+        raise too_large(size, limit)
     raise SealBroken(f"Checkpoint {sequence} of thread '{thread}' is not bytes.", kind="form")
 
 
-def _too_large(size: int, limit: int) -> LimitExceeded:
+def too_large(size: int, limit: int) -> LimitExceeded:
+    """Return the error for a record that is over the limit."""
     return LimitExceeded(f"The record has {size} bytes or more, and the limit is {limit}.")

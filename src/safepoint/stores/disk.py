@@ -257,10 +257,8 @@ class opened:  # noqa: N801  read as a function
         return self.fd
 
     def __exit__(self, *_: object) -> None:
-        try:  # noqa: SIM105  a third of its time
+        with suppress(OSError):  # the data was synced, and this would hide an earlier error
             os.close(self.fd)
-        except OSError:
-            pass  # the data was synced before, and this would only hide an earlier error
 
 
 def lstat(name: str, dir_fd: int | None) -> os.stat_result:
@@ -460,7 +458,7 @@ def _written(path: str, dir_fd: int, content: memoryview, mode: int, temp: str) 
     try:
         try:
             os.fchmod(fd, mode)
-            files.write_all(fd, content)
+            write_all(fd, content)
             # Before the file gets its name, which must never lead to bytes that are not on disk. If
             # a sync fails, the kernel may have dropped the bytes, and a second sync would succeed
             # without them. So no sync in this package is tried twice.
@@ -474,6 +472,16 @@ def _written(path: str, dir_fd: int, content: memoryview, mode: int, temp: str) 
         # At the very end. After a rename there is nothing to remove.
         with suppress(OSError):
             os.unlink(temp, dir_fd=dir_fd)
+
+
+def write_all(fd: int, content: bytes | memoryview) -> None:
+    """Write every byte: one `write` may write only some, for example when the disk fills up."""
+    rest = memoryview(content)
+    while rest:
+        written = os.write(fd, rest)
+        if not written:
+            raise OSError(errno.EIO, "nothing was written")
+        rest = rest[written:]
 
 
 def _withdraw(path: str, name: str, dir_fd: int) -> None:

@@ -17,7 +17,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Self
@@ -49,7 +50,7 @@ from safepoint.core.storage import (
     utc_now,
 )
 from safepoint.stores import disk
-from safepoint.stores.checks import first_gone, gap, malformed_base, sized
+from safepoint.stores.checks import first_gone, gap, malformed_base, sized, too_large
 
 BASE = "base"
 LEASE = "lease"
@@ -133,9 +134,12 @@ class FileCheckpointStorage(Leasing, Tenants):
     ) -> None:
         """Store `record` at `(thread, sequence)`, on disk, without replacing an existing one."""
         check_place(thread, sequence)
-        data = sized(record, self._limit)
+        if len(data := bytes(record)) > self._limit:
+            raise too_large(len(data), self._limit)
         with self._writing("save to", thread) as folder:
-            folder.lease().check_fence(fence)
+            lease = folder.lease()
+            if lease is not None or fence is not None:
+                (lease or Lease(thread)).check_fence(fence)
             if not folder.follows(sequence):
                 # Even if the folder is not new: its creator may have died before this line.
                 os.fsync(folder.root)
@@ -270,7 +274,7 @@ class FileCheckpointStorage(Leasing, Tenants):
 
     def _last_lease(self, thread: str) -> Lease:
         with self._reading(thread) as folder:
-            return Lease(thread) if folder is None else folder.lease()
+            return (folder and folder.lease()) or Lease(thread)
 
     def _change_lease(self, thread: str, step: Callable[[Lease], Lease]) -> Lease:
         self._check_writable()
@@ -280,8 +284,8 @@ class FileCheckpointStorage(Leasing, Tenants):
         # Not "save to", whose message says that nothing was saved: this may have been.
         with self._writing("keep the lease in", thread) as folder:
             before = folder.lease()
-            after = step(before)
-            if not before.token:
+            after = step(before or Lease(thread))
+            if before is None:
                 # The folder may be new, and its token must not be lost with it.
                 os.fsync(folder.root)
             # Written even if it is unchanged: its writer may have died before it was on disk.
@@ -311,21 +315,14 @@ class FileCheckpointStorage(Leasing, Tenants):
     @contextmanager
     def _reading(self, thread: str, doing: str = "read from") -> Iterator[ThreadFolder | None]:
         """Open the folder of a thread, or return None if it does not exist."""
-        with disk.translated(doing, self._path):
-            around = self._root()
-            if around is None:
-                yield None
-                return
-            with around as root:
-                try:
-                    found = disk.folder(f"{self._path}/{thread}", thread, root)
-                except FileNotFoundError:
-                    found = None
-                if found is None:
-                    yield None
-                    return
-                with found as fd:
-                    yield ThreadFolder(self._path, thread, root, fd, self._limit)
+        with disk.translated(doing, self._path), ExitStack() as stack:
+            around, found, path = self._root(), None, f"{self._path}/{thread}"
+            if around is not None:
+                root = stack.enter_context(around)
+                with suppress(FileNotFoundError):
+                    fd = stack.enter_context(disk.folder(path, thread, root))
+                    found = ThreadFolder(path, thread, root, fd, self._limit)
+            yield found
 
     @contextmanager
     def _writing(self, doing: str, thread: str) -> Iterator[ThreadFolder]:
@@ -338,10 +335,9 @@ class FileCheckpointStorage(Leasing, Tenants):
             with around as root:
                 if not disk.exists(thread, root):
                     files.make_folder(thread, root)
-                with disk.folder(f"{self._path}/{thread}", thread, root) as fd:
-                    folder = ThreadFolder(self._path, thread, root, fd, self._limit)
-                    with disk.locked(fd, folder.path):
-                        yield folder
+                path = f"{self._path}/{thread}"
+                with disk.folder(path, thread, root) as fd, disk.locked(fd, path):
+                    yield ThreadFolder(path, thread, root, fd, self._limit)
 
     def _has_files(self, root: int, name: str) -> bool:
         try:
@@ -361,27 +357,25 @@ class FileCheckpointStorage(Leasing, Tenants):
         self._heads[thread] = sequence
 
 
+@dataclass(eq=False)
 class ThreadFolder:
     """The files of one thread, while its folder is open.
 
     Errors of the system, such as `FileNotFoundError`, are not translated here.
 
-    Args:
-        store: the path of the store, for messages.
+    Attributes:
+        path: its path, for messages.
         name: the thread.
         root: the descriptor of the store's folder.
         fd: the descriptor of the thread's folder.
         limit: how many bytes a record may have.
     """
 
-    __slots__ = ("_limit", "fd", "name", "path", "root")
-
-    def __init__(self, store: str, name: str, root: int, fd: int, limit: int) -> None:
-        self.name = name
-        self.path = f"{store}/{name}"
-        self.root = root
-        self.fd = fd
-        self._limit = limit
+    path: str
+    name: str
+    root: int
+    fd: int
+    limit: int
 
     def exists(self, sequence: int) -> bool:
         """Tell whether a file with the name of that record exists."""
@@ -399,7 +393,7 @@ class ThreadFolder:
         """Return a record unless it is below `first`, where remaining files do not count."""
         if sequence >= first:
             try:
-                return self._read(_file(sequence), self._limit, whole=True)
+                return self._read(_file(sequence), self.limit, whole=True)
             except FileNotFoundError:
                 first = self.first()  # it may have been pruned in the meantime
         raise no_record(self.name, sequence, first)
@@ -414,7 +408,7 @@ class ThreadFolder:
     def base(self) -> tuple[int, bytes] | None:
         """Return where the thread begins and the record that `prune` stored, or None."""
         try:
-            content = self._read(BASE, self._limit + _FIRST_BYTES, whole=True)
+            content = self._read(BASE, self.limit + _FIRST_BYTES, whole=True)
         except FileNotFoundError:
             return None
         return self._begins(content), content[_FIRST_BYTES:]
@@ -437,12 +431,12 @@ class ThreadFolder:
             self.put(BASE, b"%010d\n%b" % (first, base), over=True)
         return below
 
-    def lease(self) -> Lease:
-        """Return the last lease according to its file."""
+    def lease(self) -> Lease | None:
+        """Return the last lease according to its file, or None if there never was one."""
         try:
             text = self._read(LEASE, _LEASE_BYTES)
         except FileNotFoundError:
-            return Lease(self.name)
+            return None
         return read_lease(f"{self.path}/{LEASE}", self.name, text)
 
     def put(self, name: str, content: bytes, *, over: bool = False) -> None:
