@@ -49,7 +49,7 @@ from safepoint.core.errors import (
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, Limits, digest_of, thread_name
 from safepoint.core.record import Checkpoint as Record
-from safepoint.resume.approval import Approval, Question, Reason, end_of, signable
+from safepoint.resume.approval import Answer, Question, Reason, end_of, signable
 from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
 from safepoint.resume.gate import Gate
 from safepoint.resume.tools import ToolSet
@@ -851,7 +851,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         asking = self._ask_at(info, *asked)
         refused = list[CheckpointError]()
 
-        def spend(signed: object) -> tuple[Approval, ...]:
+        def spend(signed: object) -> tuple[Answer, ...]:
             try:
                 return asking.spend(signed)
             except CheckpointError as error:

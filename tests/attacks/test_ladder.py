@@ -26,7 +26,7 @@ from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError
 from safepoint.core.ledger import Link
 from safepoint.core.record import Opened
-from safepoint.resume.approval import Approval, Question, Reason
+from safepoint.resume.approval import Answer, Question, Reason
 from safepoint.resume.asking import Asking
 from safepoint.resume.gate import Decision
 from safepoint.rules import RULES
@@ -145,7 +145,7 @@ def genuine(*_: object) -> bool:
     return True
 
 
-def trusting(asking: Asking, note: Link, *_: object, **__: object) -> tuple[Approval, ...] | None:
+def trusting(asking: Asking, note: Link, *_: object, **__: object) -> tuple[Answer, ...] | None:
     """Take what a note says for what people answered."""
     with suppress(CheckpointError, KeyError, TypeError):
         return tuple(asking.gate.approvers.open(text) for text in note.state["statements"]) or None
@@ -175,7 +175,7 @@ def only_asks(*given: Any, **named: Any) -> Decision:
 sign = Desk.answer
 
 
-def by_name(desk: Desk, shown: Question, *given: Any) -> Approval:
+def by_name(desk: Desk, shown: Question, *given: Any) -> Answer:
     """Sign whatever a thread asks by now."""
     return sign(desk, desk.waits(shown.thread)[0].question, *given)
 
@@ -210,12 +210,12 @@ DEFENCES: dict[str, tuple[Any, str, str]] = {
     "stores.disk.folder_refusals": (nothing, TOP, "open-folder"),
     "resume.gate.Gate.decide": (only_asks, TOP, GATED),
     "resume.approval.is_signed": (genuine, TOP, "forge-approval"),
-    "resume.approval.Approval.check_time": (
+    "resume.approval.Answer.check_time": (
         nothing,
         TOP,
         "expired-approval thief-revives-expired",
     ),
-    "resume.approval.Approval.check_answers": (
+    "resume.approval.Answer.check_answers": (
         nothing,
         TOP,
         f"{ELSE} replay-approval ride-along",

@@ -11,7 +11,7 @@ from safepoint.core.record import sign_line
 from safepoint.resume.approval import Question
 
 # Why a run is not resumed, or an answer does not count, as the message says it.
-MALFORMED = r"not an? (approval|question)|is no (approval|question)|neither a text|does not write"
+MALFORMED = r"not an? (answer|question)|is no (answer|question)|neither a text|does not write"
 UNTRUSTED = r"no approver's|was revoked|was changed after|says that it is by|did not sign"
 EXPIRED = r"expired at|came too late|was issued at|is valid for|goes on too late"
 MISMATCH = r"^The \w+ by \w+ has |needs no approval, and|has this question of"

@@ -338,7 +338,7 @@ def test_a_revoked_key_no_longer_counts_whatever_date_it_writes() -> None:
         left = Approvers(public, revoked=[gone])
         assert (left.names, left.revoked) == (("erin",), frozenset([DANA_KEY.id]))
         said = refusal(UNTRUSTED, left.open, TEXT)
-        assert said == f"The approval names key {DANA_KEY.id} of dana, which was revoked."
+        assert said == f"The answer names key {DANA_KEY.id} of dana, which was revoked."
         assert left.open(TEXT, revoked=True).approver == "dana"
         assert left.open(ERIN.approve(QUESTION)).approver == "erin"
     refusal(Unsafe, Approvers, public, revoked=["0" * 16])

@@ -15,8 +15,8 @@ from safepoint import InMemoryAnchor, Keyring, Ledger, RolledBack, SigningKey, S
 from safepoint.core.errors import ApprovalRefused, NotOwner, SealBroken
 from safepoint.core.journal import Journal
 from safepoint.core.names import Head, stamp
-from safepoint.resume.approval import Question
-from safepoint.resume.asking import Answer, Asking, check_held
+from safepoint.resume.approval import Answer, Question
+from safepoint.resume.asking import Asking, check_held
 from tests.house import DANA, KEYS, OPAL, STORE, THREAD, Counting, House, Memory, opened
 
 
@@ -33,7 +33,7 @@ class Case(House):
             STORE, THREAD, head, head, "invoice", tools, ("asked",), "pay", {"amount": 42}
         )
 
-    def spend(self, text: str | None) -> Answer:
+    def spend(self, text: str | None) -> tuple[Answer, ...]:
         return Asking(self.book, self.gate, self.question, lambda _: False, {}).spend(text)
 
     def expire(self) -> None:

@@ -682,6 +682,19 @@ def test_the_journal_tells_the_time_of_each_answer_however_many_there_are(desk: 
     assert keys(desk) == [KEY]
 
 
+def test_a_thief_who_leaves_out_the_question_passes_the_gate_and_gets_no_arguments(
+    desk: Desk,
+) -> None:
+    """A step that reads the state would do what the thief wrote: the page on approvals says so."""
+    last = desk.paused().at
+    state = {name: each for name, each in last.state.items() if name != "asked"}
+    desk.ledger().save("order-7", state, app=last.app, tools=last.tools)
+    assert desk.workflow().question(desk.ledger(), "order-7") is None
+    with pytest.raises(ConfigurationError, match="Nobody was asked to approve the step pay"):
+        desk.go_on()
+    assert desk.paid == []
+
+
 def test_a_migration_makes_the_same_state_each_time(desk: Desk) -> None:
     """People approve what becomes of the state, and nothing else goes on."""
     question, counted = desk.paused().question, iter(range(9))

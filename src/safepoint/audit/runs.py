@@ -23,7 +23,7 @@ from safepoint.core.errors import (
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, stamp
 from safepoint.resume.answers import in_force
-from safepoint.resume.approval import SKEW, Approval, Question, Reason
+from safepoint.resume.approval import SKEW, Answer, Question, Reason
 from safepoint.resume.gate import Decision, Gate, compare
 from safepoint.resume.workflow import Payload
 
@@ -198,7 +198,7 @@ class Runs:
             how = how if people else "which your policy lets anybody do"
             yield link.found("SP16.back", end=link.end, source=number, how=how)
 
-    def _opened(self, spend: Spend) -> Iterator[Approval]:
+    def _opened(self, spend: Spend) -> Iterator[Answer]:
         """Yield what people approved, of what a note says."""
         for text in spend.texts if self._verifies else ():
             with suppress(ApprovalRefused):
@@ -219,7 +219,7 @@ class Runs:
             asked=source.payload.asked is not None,
         )
 
-    def _outside(self, thread: str, spend: Spend, approval: Approval) -> Iterator[Finding]:
+    def _outside(self, thread: str, spend: Spend, approval: Answer) -> Iterator[Finding]:
         """Look at whether an answer counts by its key, and when the note was written."""
         does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
         if approval.key in self._gate.approvers.revoked:

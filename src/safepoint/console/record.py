@@ -28,7 +28,7 @@ from safepoint.core.errors import (
 from safepoint.core.names import Head, check_name
 from safepoint.core.record import Header, Opened
 from safepoint.resume.answers import Order, in_force
-from safepoint.resume.approval import Approval, Question
+from safepoint.resume.approval import Answer, Question
 from safepoint.resume.asking import SPENT, read_note
 from safepoint.resume.gate import compare
 from safepoint.resume.workflow import Payload, without_state
@@ -107,7 +107,7 @@ class Record:
         self.store, self.tenant = desk.ledger.store, desk.ledger.tenant_name
         self.unread, self.alarm, self.ended = dict[str, str](), "", ""
         self.checks, self.waits, self.holds = list[Result](), list[Wait](), list[Order]()
-        self.last: Approval | None = None
+        self.last: Answer | None = None
         self.begun, self.answers = list[str](), list[Said]()
         self.history = deque[Trace](maxlen=MOST)
 
@@ -202,7 +202,7 @@ class _History:
         self.heads, self.keys = dict[int, str](), dict[str, None]()
         self.first: Opened | None = None
         self.newest: Opened | None = None
-        self.used = dict[str, tuple[Approval, Header]]()
+        self.used = dict[str, tuple[Answer, Header]]()
         self.anchored: Head | None = None
         self.end = 0
 
@@ -322,7 +322,7 @@ class _History:
             said = each.approver, each.verdict, each.key, each.issued, each.expires, each.why
             yield Said(*said, self._then(each), each.text, each.question)
 
-    def _then(self, said: Approval) -> str:
+    def _then(self, said: Answer) -> str:
         if said.text in self.used:
             header = self.used[said.text][1]
             did = "resumed it" if said.verdict == "approved" else "told it to the run"

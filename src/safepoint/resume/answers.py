@@ -34,7 +34,7 @@ from safepoint.core.keys import Key, Keyring, SigningKey
 from safepoint.core.names import ANSWERS, Limits, check_name, is_digest
 from safepoint.core.record import Opened, Place, open_sealed, seal
 from safepoint.core.storage import CheckpointStorage
-from safepoint.resume.approval import MAX_BYTES, Approval, Approver, Approvers, Question
+from safepoint.resume.approval import MAX_BYTES, Answer, Approver, Approvers, Question
 
 MOST: Final = 16
 """How often one key answers one question. The last time is reserved for a denial."""
@@ -221,7 +221,7 @@ class Answers:
 
     # --- what workers do
 
-    def about(self, question: Question, approvers: Approvers) -> list[Approval]:
+    def about(self, question: Question, approvers: Approvers) -> list[Answer]:
         """Return each stored answer of these approvers to a question, verified.
 
         Check with `check_time` whether an approval counts now. A denial counts for every version
@@ -308,7 +308,7 @@ class Answers:
 
     def every(
         self, approvers: Approvers, operators: Approvers, *, tenant: str = ""
-    ) -> Iterator[Approval | CheckpointError]:
+    ) -> Iterator[Answer | CheckpointError]:
         """Yield each verified approval and denial, as `about` does.
 
         For a record that does not verify, or that no listed person signed, it yields the error,

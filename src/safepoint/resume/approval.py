@@ -361,7 +361,7 @@ Choice = Literal["approved", "denied"]
 
 
 @dataclass(frozen=True, slots=True)
-class Approval:
+class Answer:
     """An answer whose signature was verified. `Approvers.open` returns it.
 
     Attributes:
@@ -597,7 +597,7 @@ class Approvers:
                     "Give the approver a key of their own: SigningKey.generate().",
                 )
 
-    def open(self, text: str, *, revoked: bool = False) -> Approval:
+    def open(self, text: str, *, revoked: bool = False) -> Answer:
         """Verify a signed text and return the answer.
 
         The answer is genuine. Check with its `check_answers` and `check_time` whether it is about
@@ -608,15 +608,15 @@ class Approvers:
             revoked: also open an answer of a revoked key, which does not count.
 
         Raises:
-            ApprovalRefused: it is not an approval; or nobody of these approvers signed it, or their
+            ApprovalRefused: it is not an answer; or nobody of these approvers signed it, or their
                 key is revoked, or it speaks for somebody else.
         """
         # 1. the size, and the grammar of line 1
-        line_1, _, line_2 = _unwrap(text, "approval").encode("utf-8", "replace").partition(b"\n")
+        line_1, _, line_2 = _unwrap(text, "answer").encode("utf-8", "replace").partition(b"\n")
         found = read_line(line_1)
         if found is None:
             raise ApprovalRefused(
-                "The text is not an approval.",
+                "The text is not an answer.",
                 "Send what Approver.approve or Approver.deny gave, unchanged.",
                 "form",
             )
@@ -625,7 +625,7 @@ class Approvers:
         # 2. the key
         if key_id not in self.keys:
             raise ApprovalRefused(
-                f"The approval names key {key_id}, which is no approver's.",
+                f"The answer names key {key_id}, which is no approver's.",
                 "If you know that key, list it in Approvers, as revoked if its owner may no longer"
                 " approve. If not, treat it as forged.",
                 "key",
@@ -633,7 +633,7 @@ class Approvers:
         name, key = self.keys[key_id]
         if key_id in self.revoked and not revoked:
             raise ApprovalRefused(
-                f"The approval names key {key_id} of {name}, which was revoked.",
+                f"The answer names key {key_id} of {name}, which was revoked.",
                 "Whoever stole that key may have written it. Ask again, and let them sign with"
                 " a key that counts.",
             )
@@ -641,19 +641,19 @@ class Approvers:
         # 3. the signature, as an approval
         if not is_signed(line_2, signature, key, "approval"):
             raise ApprovalRefused(
-                f"The approval was changed after {name} signed it, or {name} never did.",
+                f"The answer was changed after {name} signed it, or {name} never did.",
                 "Do not use it: find out where it comes from, then ask again.",
             )
 
         # 4. line 2: from here on, written by a holder of the key
-        approval = _read(line_2, key_id, f"{line_1.decode()}\n{line_2.decode()}\n")
-        if approval.approver != name:
+        answer = _read(line_2, key_id, f"{line_1.decode()}\n{line_2.decode()}\n")
+        if answer.approver != name:
             raise ApprovalRefused(
-                f"The approval says that it is by {quoted(approval.approver)}, and key {key_id} is"
+                f"The answer says that it is by {quoted(answer.approver)}, and key {key_id} is"
                 f" the key of {name}.",
                 "Nobody signs for somebody else: let each person sign with their own key.",
             )
-        return approval
+        return answer
 
 
 def peek(text: str) -> dict[str, Any]:
@@ -665,8 +665,8 @@ def peek(text: str) -> dict[str, Any]:
     return said if isinstance(said, dict) else {}
 
 
-def _read(line_2: bytes, key_id: str, text: str) -> Approval:
-    """Return the approval of a line whose signature was verified."""
+def _read(line_2: bytes, key_id: str, text: str) -> Answer:
+    """Return the answer of a line whose signature was verified."""
     try:
         values = read_json(line_2, MAX_BYTES)
         approver, verdict, nonce = (values.pop(name) for name in ("approver", "verdict", "nonce"))
@@ -674,12 +674,12 @@ def _read(line_2: bytes, key_id: str, text: str) -> Approval:
         question = _question(values)
         check_name("approver", approver)
         if verdict in ("approved", "denied") and _NONCE.fullmatch(nonce):
-            return Approval(approver, key_id, verdict, issued, expires, nonce, question, text)
+            return Answer(approver, key_id, verdict, issued, expires, nonce, question, text)
         why = "Its verdict or nonce is not written as it should be."
     except _MALFORMED as error:
         why = error.what if isinstance(error, CheckpointError) else "Its fields are others."
     raise ApprovalRefused(
-        f"Key {key_id} signed an approval that this release does not write. {why}",
+        f"Key {key_id} signed an answer that this release does not write. {why}",
         "Check that the approver runs a released version of safepoint with the same format.",
         "form",
     )

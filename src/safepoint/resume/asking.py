@@ -35,7 +35,7 @@ from safepoint.core.journal import Actor, Entry, EventOutcome, What
 from safepoint.core.ledger import RESUMING, Ledger, Link
 from safepoint.core.names import Head, digest_of, with_tenant
 from safepoint.resume.answers import in_force
-from safepoint.resume.approval import Approval, Question, Reason
+from safepoint.resume.approval import Answer, Question, Reason
 from safepoint.resume.gate import MAX_APPROVERS, Gate
 
 MAX_WAIT: Final = timedelta(days=3660)
@@ -69,17 +69,13 @@ class Approved(NamedTuple):
     key: str = ""
 
     @classmethod
-    def of(cls, answer: tuple[Approval, ...], key: str = "") -> Approved:
+    def of(cls, answers: tuple[Answer, ...], key: str = "") -> Approved:
         """Return what these approvals of one question allow."""
-        question, people = answer[0].question, dict.fromkeys(each.approver for each in answer)
+        question, people = answers[0].question, dict.fromkeys(each.approver for each in answers)
         return cls(question.action, question.arguments, tuple(people), key)
 
     def __repr__(self) -> str:
         return f"Approved({self.action!r}, by={self.by!r})"
-
-
-Answer = tuple[Approval, ...]
-"""Enough approvals, or one denial. It is empty if the wait ended, or if nobody had to approve."""
 
 
 class _Spent(NamedTuple):
@@ -87,19 +83,19 @@ class _Spent(NamedTuple):
 
     Attributes:
         note: the note with it.
-        answer: the answer.
+        answers: the answers in it: enough approvals, or one denial, or none.
         used: the journal's first entry that it was used, or None.
     """
 
     note: Link
-    answer: Answer
+    answers: tuple[Answer, ...]
     used: Entry | None
 
     def rank(self) -> tuple[int, int]:
         """Return its place among others: the first that was used, a denial, the first note."""
         if self.used:
             return 0, self.used.number
-        return 1 if _is_denied(self.answer) else 2, self.note.sequence
+        return 1 if _is_denied(self.answers) else 2, self.note.sequence
 
 
 def read_note(value: object) -> tuple[str, list[str]]:
@@ -117,8 +113,8 @@ def read_note(value: object) -> tuple[str, list[str]]:
     raise DecodeError("A note about an answer cannot be read.", "Find out who wrote it.")
 
 
-def _is_denied(answer: Iterable[Approval]) -> bool:
-    return any(each.verdict == "denied" for each in answer)
+def _is_denied(answers: Iterable[Answer]) -> bool:
+    return any(each.verdict == "denied" for each in answers)
 
 
 def require_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
@@ -244,7 +240,7 @@ class Asking(NamedTuple):
         """
         return self.check_approved(self.spend(signed))
 
-    def check_approved(self, answer: Answer) -> Approved:
+    def check_approved(self, answers: tuple[Answer, ...]) -> Approved:
         """Return what people approved.
 
         Raises:
@@ -253,25 +249,26 @@ class Asking(NamedTuple):
         final = (
             "That is final for this question. Catch this error where the run goes on without it."
         )
-        if not answer:
+        if not answers:
             raise ResumeRefused(
                 f"The wait for {self.question.action} at {self._where} ended at"
                 f" {self.question.until}, and nobody had approved it.",
                 final,
                 "ended",
             )
-        if _is_denied(answer):
+        if _is_denied(answers):
             asked = self.question.action or "to go on"
-            by, stored = answer[0].approver, self._read_stored()
+            by, stored = answers[0].approver, self._read_stored()
             denied = ResumeRefused(f"{by} denied it: {asked} at {self._where}.", final)
-            denied.by, denied.reason = by, next((no.why for no in stored if no == answer[0]), "")
+            denied.by, denied.reason = by, next((no.why for no in stored if no == answers[0]), "")
             raise denied
-        return Approved.of(answer, digest_of(self.question.subject.encode()))
+        return Approved.of(answers, digest_of(self.question.subject.encode()))
 
-    def spend(self, signed: object, now: datetime | None = None) -> Answer:
-        """Spend what people signed, unless the question is answered, and return the answer.
+    def spend(self, signed: object, now: datetime | None = None) -> tuple[Answer, ...]:
+        """Spend what people signed, unless the question is answered, and return the answers.
 
-        It raises the same errors as `use`, but returns a denial.
+        These are enough approvals, or one denial; or none, if the wait ended or nobody had to
+        approve. It raises the same errors as `use`, but returns a denial.
 
         Args:
             signed: as in `use`.
@@ -300,10 +297,10 @@ class Asking(NamedTuple):
             return False
         return True
 
-    def find_answer(self) -> Answer | None:
+    def find_answer(self) -> tuple[Answer, ...] | None:
         """Return the answer that was spent, or None if the question is open."""
         spent = self._find_end(datetime.now(UTC))[1]
-        return spent.answer if spent and (spent.used or spent.answer) else None
+        return spent.answers if spent and (spent.used or spent.answers) else None
 
     def is_answered(self, notes: list[Link]) -> bool:
         """Tell whether one of these notes, newest first, answers the question.
@@ -313,9 +310,9 @@ class Asking(NamedTuple):
         """
         return self._find_spent(notes[::-1], datetime.now(UTC)) is not None
 
-    def _spend(self, signed: object, now: datetime) -> Answer:
+    def _spend(self, signed: object, now: datetime) -> tuple[Answer, ...]:
         """Append a note with the answer, or find one, and tell the journal before it is used."""
-        thread, ours, mine = self.question.thread, Answer(), ""
+        thread, ours, mine = self.question.thread, tuple[Answer, ...](), ""
         for left in range(TRIES, -1, -1):
             self.ledger.owners.keep(thread)
             check_held(self.gate, self.ledger, thread)
@@ -335,15 +332,15 @@ class Asking(NamedTuple):
                 if not left:
                     raise
         if spent is not None and spent.note.digest != mine:
-            if ours and spent.answer != ours:
+            if ours and spent.answers != ours:
                 self._log(ours, "refused", self.question.checkpoint)
-            if self.refuses_repeats and (ours or (spent.answer and signed)):
-                raise self._too_late(spent.answer)
+            if self.refuses_repeats and (ours or (spent.answers and signed)):
+                raise self._too_late(spent.answers)
         anchor_end(self.ledger, thread)
         spent = self._find_again(spent, now)  # a denial may have come meanwhile, or a hold
         check_held(self.gate, self.ledger, thread)
         if spent is not None and spent.used is None:
-            self._log(spent.answer, "done", spent.note.opened.head)
+            self._log(spent.answers, "done", spent.note.opened.head)
             spent = self._find_again(spent, now)  # another worker may have been first
         if spent is None:
             raise ApprovalRefused(
@@ -352,12 +349,12 @@ class Asking(NamedTuple):
             )
         if journal := self.ledger.anchored_journal:
             journal.anchor_end(thread)  # or an entry about an answer could be cut off
-        return spent.answer
+        return spent.answers
 
     def _is_overruled(self, spent: _Spent, signed: object, now: datetime) -> bool:
         """Tell whether a denial was brought before the journal has that an approval was used."""
         with suppress(*_REFUSED):
-            is_open = spent.used is None and not _is_denied(spent.answer)
+            is_open = spent.used is None and not _is_denied(spent.answers)
             return is_open and _is_denied(self._decide(signed, now))
         return False
 
@@ -368,27 +365,27 @@ class Asking(NamedTuple):
         found = self._find_end(now)[1]
         return found if found and found.note.digest == spent.note.digest else None
 
-    def _log(self, answer: Answer, outcome: EventOutcome, at: Head) -> None:
+    def _log(self, answers: tuple[Answer, ...], outcome: EventOutcome, at: Head) -> None:
         """Write to the journal who approved or denied it, or that the wait ended."""
         action, thread, log = self.question.action, self.question.thread, self.ledger.log
-        if not answer and self.question.until:
+        if not answers and self.question.until:
             log.write("expire", outcome, thread, at, action)
-        for each in answer:
+        for each in answers:
             what: What = "deny" if each.verdict == "denied" else "approve"
             who = Actor(each.approver, f"signature of key {each.key}")
             log.write(what, outcome, thread, at, f"{action} nonce {each.nonce}".lstrip(), actor=who)
 
-    def _too_late(self, answer: Answer) -> ApprovalRefused:
+    def _too_late(self, answers: tuple[Answer, ...]) -> ApprovalRefused:
         how = "the wait has ended"
-        if answer:
-            how = f"{answer[0].verdict} by {', '.join(each.approver for each in answer)}"
+        if answers:
+            how = f"{answers[0].verdict} by {', '.join(each.approver for each in answers)}"
         return ApprovalRefused(
             f"What {self._where} asks is answered already: {how}.",
             "An approval counts once. If that run was interrupted, resume it without approvals.",
             "used",
         )
 
-    def _decide(self, signed: object, now: datetime) -> Answer:
+    def _decide(self, signed: object, now: datetime) -> tuple[Answer, ...]:
         """Return enough approvals, or one denial; nothing if the wait has ended.
 
         A denial in the place of the answers does not expire. It comes before any approval and
@@ -402,7 +399,9 @@ class Asking(NamedTuple):
             return ()
         return self._check_enough(signed, stored, now)
 
-    def _check_enough(self, signed: object, stored: list[Approval], now: datetime) -> Answer:
+    def _check_enough(
+        self, signed: object, stored: list[Answer], now: datetime
+    ) -> tuple[Answer, ...]:
         """Return enough approvals, one of each person, or a denial among what was signed.
 
         A stored approval that does not count is skipped. One that the caller brought is refused.
@@ -415,7 +414,7 @@ class Asking(NamedTuple):
                 f"{self._where} cannot go on: the policy lets nobody approve what a step asks.",
                 "Write Policy({Reason.ASKED: 1}), or let no step ask.",
             )
-        found, skipped = dict[str, Approval](), ""
+        found, skipped = dict[str, Answer](), ""
         for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # denials first
             each.check_answers(question)
             each.check_time(now, gate.policy.lifetime)
@@ -499,14 +498,14 @@ class Asking(NamedTuple):
         used, found = self._find_used() if notes else {}, list[_Spent]()
         for note in notes:
             entry = used.get(note.digest)
-            answer = self._judge(note, entry.at if entry else now, is_used=entry is not None)
-            if answer is not None:
-                found.append(_Spent(note, answer, entry))
+            answers = self._judge(note, entry.at if entry else now, is_used=entry is not None)
+            if answers is not None:
+                found.append(_Spent(note, answers, entry))
         first = min(found, key=_Spent.rank, default=None)
-        is_open = first and not first.used and not _is_denied(first.answer)
+        is_open = first and not first.used and not _is_denied(first.answers)
         return None if is_open and _is_denied(self._read_stored()) else first
 
-    def _read_stored(self) -> list[Approval]:
+    def _read_stored(self) -> list[Answer]:
         """Return the answers of people in the place of the answers."""
         answers = self.gate.answers
         return [] if answers is None else answers.about(self.question, self.gate.approvers)
@@ -522,7 +521,7 @@ class Asking(NamedTuple):
                 found[entry.digest] = entry
         return found
 
-    def _judge(self, note: Link, now: datetime, *, is_used: bool) -> Answer | None:
+    def _judge(self, note: Link, now: datetime, *, is_used: bool) -> tuple[Answer, ...] | None:
         """Return the answer in a note, if it is about this question and counts at that time.
 
         A thief of the writer's key can write a note, so only what people signed counts. A denial

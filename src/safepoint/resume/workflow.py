@@ -376,11 +376,11 @@ class Wanted:
         with suppress(CheckpointError):
             end = Wanted(self.workflow, self.ledger, self.thread)
             question = end.question()
-            answer = end.asking(question).find_answer() if question and question.action else None
-            if answer == ():
+            answers = end.asking(question).find_answer() if question and question.action else None
+            if answers == ():
                 yield f"Nobody approved it in time, at {end.at}."
-            elif answer and answer[0].verdict == "denied":
-                yield f"{answer[0].approver} denied it at {end.at}."
+            elif answers and answers[0].verdict == "denied":
+                yield f"{answers[0].approver} denied it at {end.at}."
 
     def asking(self, question: Question) -> Asking:
         """Return how that question is answered: once, at this end of the thread."""
@@ -409,19 +409,19 @@ class Wanted:
         run.back_to = 0 if self.is_latest else self.at.sequence
         if question is not None:
             asking = self.asking(question)
-            answer = asking.spend(signed, now)
-            run.denied = run.expired = not answer and question.until != ""
+            answers = asking.spend(signed, now)
+            run.denied = run.expired = not answers and question.until != ""
             if run.expired and signed:
-                asking.check_approved(answer)  # which refuses what came too late
-            if answer and answer[0].verdict == "denied":
+                asking.check_approved(answers)  # which refuses what came too late
+            if answers and answers[0].verdict == "denied":
                 # A no ends the run if it answers what a step asked. A no to anything else, such as
                 # a wider tool set or a way back, leaves the run as it is.
                 run.denied = question.action != "" and self.is_latest
                 if not run.denied:
-                    asking.check_approved(answer)
-            elif answer and question.action:
-                run.approved = Approved.of(answer)
-            by = "".join(f" {each.verdict} by {each.approver}." for each in answer)
+                    asking.check_approved(answers)
+            elif answers and question.action:
+                run.approved = Approved.of(answers)
+            by = "".join(f" {each.verdict} by {each.approver}." for each in answers)
             change = f"{self.checkpoint.app} to {question.app}: {', '.join(question.reasons)}."
             detail = f"{change}{by}"
         else:

@@ -27,7 +27,7 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of, thread_name, with_tenant
 from safepoint.places import Store
 from safepoint.resume.answers import Answers, Order, in_force
-from safepoint.resume.approval import Approval, Approver, Approvers, Question, Reason, shown
+from safepoint.resume.approval import Answer, Approver, Approvers, Question, Reason, shown
 from safepoint.resume.gate import Gate
 from safepoint.shared.questions import find_asked
 from safepoint.shared.terminal import when
@@ -58,7 +58,7 @@ class Wait(NamedTuple):
     since: datetime
     needed: int = 1
     yes: tuple[str, ...] = ()
-    no: tuple[Approval, ...] = ()
+    no: tuple[Answer, ...] = ()
     holds: tuple[Order, ...] = ()
 
     @property
@@ -200,7 +200,7 @@ class Desk:
         no = tuple(each for each in found if each.verdict == "denied")
         return Wait(self.ledger, question, since, needed, yes, no, holds)
 
-    def _counts(self, answer: Approval) -> bool:
+    def _counts(self, answer: Answer) -> bool:
         with suppress(ApprovalRefused):
             answer.check_time(datetime.now(answer.issued.tzinfo), self.gate.policy.lifetime)
             return answer.verdict == "approved" and answer.key not in self.gate.approvers.revoked
@@ -335,7 +335,7 @@ class Desk:
             "moved",
         )
 
-    def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Approval:
+    def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Answer:
         """Sign the very question that was shown, and put that with the answers.
 
         The thread and its live anchor are verified once more before that.
