@@ -64,7 +64,7 @@ def test_a_client_cannot_tell_whether_a_thread_of_others_exists(kind: str, tmp_p
         globex.delete,
         lambda thread: globex.prune(thread, keep=1),
         globex.anchored,
-        globex.owners.other,
+        globex.owners.keep,
         lambda thread: flow.resume(globex, thread),
     ]
     for ask in asks:

@@ -38,7 +38,6 @@ from safepoint.core.errors import (
     DecodeError,
     EncodeError,
     InvalidId,
-    ResumeRefused,
     Unavailable,
     Unsafe,
 )
@@ -366,7 +365,7 @@ def test_four_methods_are_enough_to_save_verify_and_copy() -> None:
     source, target = opened(Four()), opened(Four())
     fill(source, 3)
     assert source.copy_to(target) == source.verify(THREAD) == target.verify(THREAD) == 3
-    assert source.owners.other(THREAD) is None
+    source.owners.keep(THREAD)  # it knows no owners
     for use in (USES["prune"], USES["erase"], lambda ledger: ledger.own(THREAD, "worker-1")):
         with pytest.raises(ConfigurationError, match="is no"):
             use(source)
@@ -392,8 +391,9 @@ def test_only_the_owner_writes(house: House) -> None:
             other.save(THREAD, {})
         with pytest.raises(ConfigurationError):
             owner.own(THREAD, "worker-1")
-        assert (owner_of(owner), owner.owners.other(THREAD)) == ("worker-1", None)
-        assert other.owners.other(THREAD) == "worker-1"
+        assert owner_of(owner) == "worker-1"
+        with pytest.raises(NotOwner, match="is held by worker 'worker-1'"):
+            other.owners.keep(THREAD)
         before = owned.lease.expires
         owner.owners.keep(THREAD)
         assert (owned.lease.token, owned.lease.expires > before) == (1, True)
@@ -421,7 +421,7 @@ def test_a_former_owner_is_refused_and_its_step_does_not_run(house: House) -> No
     ]
     owned.release()
     owned.release()
-    assert house.ledger().owners.other(THREAD) == "worker-2"
+    assert owner_of(house.ledger()) == "worker-2"
 
 
 def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(house: House) -> None:
@@ -431,8 +431,7 @@ def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(hou
     house.late = -timedelta(hours=1)
     house.storage.acquire(THREAD, "worker-1", 60)  # and it died
     house.late = timedelta(0)
-    assert other.owners.other(THREAD) == "worker-1"
-    with pytest.raises(ResumeRefused, match="Worker 'worker-1' owns the thread"):
+    with pytest.raises(NotOwner, match="is held by worker 'worker-1'"):
         house.workflow().resume(other, thread=THREAD)
     with pytest.raises(NotOwner, match="is held by worker 'worker-1'"):
         run.step()
@@ -493,7 +492,7 @@ def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(ho
     old.save(THREAD, old.latest(THREAD).state, app="invoice")
     assert (owned.lease.token, owned.lease.expires > before.expires) == (1, True)
     new = house.ledger(worker="new")
-    with pytest.raises(ResumeRefused, match="Worker 'one' owns the thread"):
+    with pytest.raises(NotOwner, match="is owned by worker 'one' until"):
         house.workflow().resume(new, THREAD)
     old.owners.release()
     house.late = -timedelta(hours=1)
@@ -644,7 +643,7 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(house: House) 
         ):
             act(house.ledger(journal=FullDisk(0)))
     assert (house.storage._records["", THREAD], house.storage.base(THREAD)) == (before, None)
-    assert (house.ledger().owners.other("order-8"), len(house.told())) == (None, 3)
+    assert (house.storage.lease("order-8"), len(house.told())) == (None, 3)
     for what, act in ACTS.items():
         if what == "erase":  # of what is deleted by now
             with pytest.raises(Unavailable, match="There is no room"):

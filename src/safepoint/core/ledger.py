@@ -1023,23 +1023,6 @@ class Owners:
         self.threads[at] = owned = Owned(self, lease, seconds)
         return owned
 
-    def other(self, thread: str) -> str | None:
-        """Return the name of the worker that owns a thread, if it is another than this one.
-
-        An expired lease counts until another worker takes the thread: until then the storage
-        refuses saves by anyone else. It is free for a worker that takes leases by itself.
-        """
-        check_name("thread", thread)
-        lease, owned = None, self.threads.get(self.at(thread))
-        with storage_errors("find the owner of", thread):
-            if isinstance(self.storage, LeasingStorage):
-                lease = self.storage.lease(thread)
-        if lease is None or (owned is not None and owned.lease.token == lease.token):
-            return None
-        if self.worker and owned is None and lease.expires <= datetime.now(UTC):
-            return None
-        return lease.owner
-
     def token(self, thread: str) -> int | None:
         """Return the token to save with, and take or renew the lease if necessary."""
         at = self.at(thread)
@@ -1055,6 +1038,9 @@ class Owners:
     def keep(self, thread: str) -> None:
         """Renew the lease on a thread, or take it, before a step acts.
 
+        An expired lease counts until another worker takes the thread: until then the storage
+        refuses saves by anyone else.
+
         Raises:
             NotOwner: another worker holds it.
         """
@@ -1063,11 +1049,11 @@ class Owners:
             return
         if self.token(thread) is not None:
             return
-        other = self.other(thread)
-        why = other and f"is held by worker '{other}', and this ledger does not own it"
+        why, storage = "", self.storage
         with storage_errors("find the owner of", thread):
-            storage = self.storage
-            if not other and isinstance(storage, LoginStorage) and storage.foreign(thread):
+            if isinstance(storage, LeasingStorage) and (lease := storage.lease(thread)):
+                why = f"is held by worker '{lease.owner}', and this ledger does not own it"
+            elif isinstance(storage, LoginStorage) and storage.foreign(thread):
                 why = "was written by another login, and this one has not acquired it"
         if why:
             raise NotOwner(f"Thread '{thread}' {why}.")
