@@ -8,12 +8,14 @@ need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
 import os
 import shlex
+import warnings
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed.checkpoint
 
 from safepoint import Keyring, SigningKey
 from safepoint.core.errors import (
@@ -77,6 +79,7 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
     assert (tmp_path / "marker").is_dir()
 
 
+JOBLIB = b"\x80\x04cjoblib.numpy_pickle\nNumpyArrayWrapper\n)\x81}b" + b"\xff" * 16 + b"."
 NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
     ("a.safetensors", b"", ModelRefused, "is an empty file"),
     ("a.safetensors", b"PK\3\4", ModelRefused, "does not end as one"),
@@ -85,6 +88,9 @@ NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
     ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelRefused, "git lfs pull"),
     ("a.pt", b"cos\nsystem\n.", ModelRefused, "safepoint scan"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelRefused, "whatever its name says"),
+    ("a", JOBLIB, ModelRefused, "is a joblib file, .* Ask for skops or safetensors"),
+    ("a", JOBLIB[:-1], ModelRefused, "is a joblib file"),
+    ("a", JOBLIB[:20], ModelRefused, "is of no format that is known here"),
     ("a", b"\x1f\x8b\x08\0", ModelRefused, "is compressed data, and is not loaded"),
     ("a", b'{"a": 1}', ModelRefused, "is JSON, and is not loaded"),
 ]
@@ -144,6 +150,22 @@ NO_DATA = {
     *("a module", "a module of one's own", "a module beside its epoch", "an optimizer"),
     *("a loss", "one with a function", "a module, old format"),
 }
+
+
+def test_a_distributed_checkpoint_is_told_as_one(tmp_path: Path) -> None:
+    """It was called damaged, and to be fetched again."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that one process saves alone
+        torch.distributed.checkpoint.save(
+            {**state_dict(), "step": 3}, checkpoint_id=tmp_path, no_dist=True
+        )
+    assert inspect(tmp_path / ".metadata").verdict is Verdict.NEEDS_CODE
+    shard = tmp_path / "__0_0.distcp"
+    with pytest.raises(ModelRefused, match=r"several archives, .*dcp_to_torch_save\."):
+        load_checkpoint(shard)
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(ModelRefused, match="does not end as one"):
+        load_checkpoint(shard)
 
 
 def test_the_tensors_of_what_is_no_data_are_kept_by_name(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from safepoint import (
 )
 from safepoint.core import errors
 from safepoint.core.errors import ConfigurationError, DecodeError
-from safepoint.models import PickleLimits, machine, read_pickle
+from safepoint.models import PickleLimits, inspect, machine, read_pickle
 from tests.unit.archive_helpers import cases, made, proto
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
 from tests.unit.commands import said
@@ -68,7 +68,7 @@ def test_empty_values_are_refused_before_one_is_built(
     most = PickleLimits(nodes=1000)
     read_pickle(proto(b"](" + empty * 499 + b"e"), limits=most)
     assert len(drawn) == 1
-    with pytest.raises(LimitExceeded, match="more than 1000 values"):
+    with pytest.raises(LimitExceeded, match="more than 500 values"):
         read_pickle(proto(b"](" + empty * 500 + b"e"), limits=most)
     assert len(drawn) == 1
 
@@ -100,6 +100,25 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
     assert command(tmp_path, "scan", "b.pkl")[0] == 0
     assert command(tmp_path, "scan", "missing")[0] == 2
     assert command(tmp_path, "scan")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("data", "verdict"),
+    [
+        (b"cos\nsystem\n(S'id'\ntR.", "runs code"),
+        (b"csklearn.pipeline\nPipeline\n)\x81cposix\nsystem\n.", "runs code"),
+        (b"\x80\x04I1\n)\x93.", "runs code"),
+        (b"ctorch.storage\n_load_from_bytes\n(S''\ntR.", "runs code"),
+        (b"csklearn.pipeline\nPipeline\n)\x81.", "needs code"),
+        (b"ctorch.distributed.checkpoint.metadata\n_MEM\n)R.", "needs code"),
+        (b"ctorch.serialization\n_get_layout\n(S'torch.strided'\ntR.", "needs code"),
+        (b"\x80\x02(I1\nI2\nd0.", "refused"),
+        (pickle.dumps({"amount": 42}), "pickle"),
+    ],
+)
+def test_what_runs_code_is_told_from_what_needs_code(data: bytes, verdict: str) -> None:
+    """`os.system` is no `sklearn.Pipeline`, and neither is an index that PyTorch itself wrote."""
+    assert inspect(data).verdict == verdict
 
 
 def test_a_model_is_sealed_and_converted_by_command(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ _INSTEAD: Final = {
     Format.TORCH_EXPORT: "It is a program. Ask for the weights: a state_dict, as safetensors.",
     Format.PICKLE: _SCAN,
     Format.PICKLES: _SCAN,
+    Format.JOBLIB: "joblib runs what is in it. Ask for skops or safetensors.",
     Format.SEALED: "Name the model; its seal stands beside it.",
     Format.GGUF: "It holds tensors and texts, and no pickle. Load it with llama.cpp or gguf.",
     Format.HDF5: "Load it with h5py, which runs nothing. keras may run a Lambda layer in it.",

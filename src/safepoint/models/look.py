@@ -82,6 +82,7 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+_JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
@@ -117,6 +118,7 @@ class Format(StrEnum):
     TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6"
     PICKLE = "pickle", "a pickle"
     PICKLES = "pickles", "several pickles, one after another"
+    JOBLIB = "joblib", "a joblib file, a pickle with arrays between its instructions"
     ZIP = "zip", "a zip archive"
     NPY = "npy", "a NumPy array"
     NPZ = "npz", "an archive of NumPy arrays"
@@ -251,6 +253,8 @@ def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> F
         found = scan(file, end, limits=limits, until="break")
         if found.sound and isinstance(found.broken, LimitExceeded):
             raise found.broken
+        if not count and _JOBLIB in found.asked and not found.stopped:
+            return Format.JOBLIB
         if not found.stopped:
             break
         count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
@@ -570,10 +574,14 @@ class _Inspector:
         if head.startswith(_ARRAY):
             self._array(where, data, head)
             return
+        sure = pickled or _PROTO.match(head) is not None
+        if sure and not _JSON.match(head):
+            self._stack(where, data)
+            return
         found = asks(data, self._limits)
         if not found.asks and _JSON.match(head):
             self._json(where, read_at(data, 0, self._limits.data_bytes + 1))
-        self._pickled(where, data, found, sure=pickled or _PROTO.match(head) is not None)
+        self._pickled(where, data, found, sure=sure)
 
     def _pickled(self, where: str, data: IO[bytes], found: Scan, *, sure: bool) -> None:
         """Look at the pickles that stand one behind another, if these are some."""
@@ -592,10 +600,10 @@ class _Inspector:
     def _stack(self, where: str, data: IO[bytes], functions: Functions = PLAIN) -> None:
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = 5 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
-        start, count, size = 0, 0, data.seek(0, os.SEEK_END)
+        start, count, steps, size = 0, 0, 0, data.seek(0, os.SEEK_END)
         while start < size and count < most:
             found = scan(data, start, limits=self._limits)
-            count += 1
+            count, steps = count + 1, steps + self._steps(found)
             several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
             place = ", ".join(filter(None, (where, numbered)))
@@ -603,7 +611,7 @@ class _Inspector:
             start = found.end
             if found.broken is not None:
                 break
-        self._left -= start
+        self._left -= max(start, steps)
 
     def _add(self, where: str, data: bytes, found: Scan, functions: Functions) -> None:
         """Look at one pickle."""

@@ -277,8 +277,10 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
                 copied = stream.tell()
             frame = stream.tell() + argument if name == "FRAME" else frame
             last = at
-            if count > limits.opcodes or 2 * made > limits.nodes:
-                raise over(limits, "opcodes" if count > limits.opcodes else "nodes")
+            if count > limits.opcodes:
+                raise over(limits, "opcodes")
+            if 2 * made > limits.nodes:
+                raise over(limits, "nodes", limits.nodes // 2)
     except CheckpointError:
         raise
     except (ValueError, DeprecationWarning):  # as for an unknown escape, where those are errors

@@ -176,6 +176,15 @@ def _end_64(file: IO[bytes], locator: int) -> tuple[int, int, int]:
     """Return what the record for large archives says: count, start, length."""
     _, disk, where, disks = _LOCATOR.unpack(read_exactly(file, locator, _LOCATOR.size))
     place = locator - _END_64.size
+    before = place - where
+    heads = read_at(file, max(0, before - _END.size), 4), read_at(file, max(0, before), 4)
+    if heads == (b"PK\5\6", b"PK\3\4"):
+        raise ModelRefused(
+            "The file is several archives, one behind another, as a distributed checkpoint of"
+            " PyTorch has them.",
+            "Nothing in it was loaded. Ask for one file, which whoever made it writes with"
+            " torch.distributed.checkpoint.format_utils.dcp_to_torch_save.",
+        )
     (signature, rest, _, _, this, first, here, count, length, start) = _END_64.unpack(
         read_exactly(file, place, _END_64.size)
     )
