@@ -109,12 +109,17 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a pickle that is called code": (
         lambda r: (r / "x.py").write_bytes(RUNS),
         1,
-        "SP24.runs-code",
+        "SP24.runs-code SP26.sl90",
     ),
     "a script without an ending": (
         lambda r: (r / "load").write_text(f"#!/usr/bin/env -S uv run --script\n{LOAD}"),
         1,
         "SP24.sl02 SP27.no-test",
+    ),
+    "code that begins as a compressed file does": (
+        lambda r: (r / "x.py").write_text(f"LZIP = 1\n{LOAD}"),
+        1,
+        "SP25.unknown SP24.sl02 SP27.no-test SP24.unsealed",
     ),
     "no Python": (lambda r: (r / "a.py").write_text("def f(:"), 1, "SP26.sl90"),
     "a loop of links alone": (

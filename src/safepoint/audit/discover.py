@@ -210,8 +210,7 @@ class Found:
         elif not is_text and found.kind is not Format.SEALED:
             self.counts["model"] += 1
             self.has_torch = self.has_torch or found.kind in _TORCH
-        if is_text or found.kind is Format.SEALED:
-            self._add_code(file)
+        self._add_code(file)
 
     def _whole(self, *, is_empty: bool) -> Iterator[Finding]:
         """Yield what concerns the path as a whole, and what nobody looked at."""
