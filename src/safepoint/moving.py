@@ -19,14 +19,7 @@ import stat
 import sys
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import (
-    AbstractContextManager,
-    ExitStack,
-    closing,
-    contextmanager,
-    nullcontext,
-    suppress,
-)
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
@@ -98,6 +91,7 @@ class Unsigned:
         app: the app that wrote it, for the checkpoint.
         tools: the digest of its tool set, for the checkpoint.
         label: the label by which an adapter finds the checkpoint.
+        waits: whether a run waits there for an answer that nobody has to sign.
     """
 
     thread: str
@@ -107,6 +101,7 @@ class Unsigned:
     app: str = ""
     tools: str | None = None
     label: str = ""
+    waits: bool = False
 
 
 class Moved(NamedTuple):
@@ -119,6 +114,7 @@ class Moved(NamedTuple):
         checkpoints: how many checkpoints it has.
         digest: the sha256 of their digests.
         reason: why it was refused, and what to do.
+        waits: whether its newest checkpoint waits for an answer that nobody has to sign.
     """
 
     source: str
@@ -127,6 +123,7 @@ class Moved(NamedTuple):
     checkpoints: int = 0
     digest: str = ""
     reason: str = ""
+    waits: bool = False
 
 
 _States = Callable[[], Iterator[Unsigned]]
@@ -207,7 +204,7 @@ def move(
             "vouched_by is no name of a person.", 'Say who you are: vouched_by="your name".'
         )
     ledger: Ledger = into if isinstance(into, Ledger) else into.ledger
-    opened = source(into) if callable(source) else nullcontext(("the caller", _grouped(source)))
+    opened = source(into) if callable(source) else _grouped(source)
     done = []
     with opened as (origin, threads), ExitStack() as stack:
         said = {"vouched_by": vouched_by, "from": _elsewhere(origin, report)}
@@ -223,10 +220,10 @@ def move(
     return done
 
 
-def _grouped(states: Iterable[Unsigned]) -> Iterator[tuple[str, _States]]:
-    for thread, group in groupby(states, key=lambda each: each.thread):
-        members = [*group]
-        yield members[0].source or thread, partial(iter, members)
+@contextmanager
+def _grouped(states: Iterable[Unsigned]) -> Iterator[tuple[str, _Threads]]:
+    groups = ([*group] for _, group in groupby(states, key=lambda each: each.thread))
+    yield "the caller", ((each[0].source or each[0].thread, partial(iter, each)) for each in groups)
 
 
 def _elsewhere(origin: str | Path, report: str | os.PathLike[str]) -> str:
@@ -265,12 +262,12 @@ class _Mover:
         Raises:
             CheckpointError: it cannot be moved.
         """
-        thread, digests = self._look(name, states)
+        thread, digests, waits = self._look(name, states)
         last = len(digests) + 1
         there = self._there(thread, last)
         outcome = THERE_ALREADY if last in there else SEALED if self.report else WOULD_BE_SEALED
         digest = digest_of("\n".join(digests).encode())
-        moved = Moved(name, outcome, thread, len(digests), digest)
+        moved = Moved(name, outcome, thread, len(digests), digest, waits=waits)
         if self.report:
             self.write_down(moved._replace(outcome="begun"))
             said = self.said
@@ -307,18 +304,18 @@ class _Mover:
                 write_all(self.report.fileno(), written)
                 os.fsync(self.report.fileno())
 
-    def _look(self, name: str, states: _States) -> tuple[str, list[str]]:
-        """Return the thread's new name and the digest of each state, if all can be sealed."""
-        thread, digests = "", []
+    def _look(self, name: str, states: _States) -> tuple[str, list[str], bool]:
+        """Return a thread's new name, its states' digests and whether it waits, if it can move."""
+        thread, digests, waits = "", [], False
         for each in states():
-            thread = each.thread
+            thread, waits = each.thread, each.waits
             digests.append(each.digest)
             try:
                 self.ledger.codec.encode(self._state(each, _MOST))
             except (EncodeError, DecodeError, LimitExceeded) as error:
                 where = "" if each.source in ("", name) else f"{quoted(each.source)}: "
                 raise type(error)(f"{where}{error.what}", error.do) from None
-        return thread, digests
+        return thread, digests, waits
 
     def _state(self, each: Unsigned, left: int) -> Any:
         return {**each.state, "left": left} if self.counts else each.state
@@ -601,6 +598,7 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
         raise DecodeError("An id in it is no text.", _NOTHING)
     if len(known) != len(places):
         raise Conflict("Two checkpoints in it have one id.", _NOTHING)
+    waits = False
     for ident, space, parent in sorted(places, key=lambda row: row[:2]):
         where = f"{quoted(ident)} in {quoted(space)}" if space else quoted(ident)
         if parent and not without_past and (parent, space) not in known:
@@ -613,7 +611,11 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
         config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": space}}
         fields = saver.unsigned(config, found, metadata, parent or None, early)
         fields |= {"app": saver.app, "tools": saver.tools, "digest": digest}
-        yield Unsigned(**fields, source=f"{thread} {space} {ident}")
+        if not space:
+            waits = any(row[1] == "__interrupt__" for each in early for row in each["writes"])
+        yield Unsigned(**fields, source=f"{thread} {space} {ident}", waits=waits)
+    if values.unlisted:
+        raise values.refusal()
 
 
 def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
@@ -625,8 +627,7 @@ def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
     versions, seen = _dict(found, "channel_versions"), _dict(found, "versions_seen")
     if found.get("id") != ident or found.get("v") not in range(oldest, 5):
         raise DecodeError("It is of another id, or of another LangGraph than 0.5 to 1.", _NOTHING)
-    if type(metadata) is not dict or "counters_since_delta_snapshot" in metadata:
-        raise DecodeError("It has a DeltaChannel, or no metadata.", _NOTHING)
+    _dict({"metadata": metadata}, "metadata")
     for each in (versions, *(_dict(seen, name) for name in seen)):
         for channel, version in each.items():
             # A text such as 00000003.0.4133 is a count followed by a random part.
@@ -661,6 +662,8 @@ class _Values:
         self._unpackb, self._option = ormsgpack.unpackb, ormsgpack.OPT_NON_STR_KEYS
         self._limits, self._depth = codec.limits, 0
         self._wrong: CheckpointError | None = None
+        self.unlisted = dict[str, str]()
+        self._snapshot = next(each for each in codec.types if each.__name__ == "_DeltaSnapshot")
         self._known: dict[tuple[str, str], type | None] = {}
         for cls in (*codec.types, timezone):
             key = cls.__module__.removesuffix("._local"), cls.__name__
@@ -698,28 +701,35 @@ class _Values:
                 return self._unpack(data)
             except (ValueError, RecursionError, MemoryError):  # they hide the hook's error
                 broken = DecodeError(_BROKEN, _NOTHING)
-        raise self._wrong or broken
+        raise self.refusal() if self.unlisted else self._wrong or broken
+
+    def refusal(self) -> DecodeError:
+        """Return the error that names the types that are not listed."""
+        what = f"It wants {', '.join(map(quoted, self.unlisted))}, not listed in types=[…]."
+        do = f"If these are types of yours, list them: {' '.join(self.unlisted.values())}."
+        return DecodeError(what, f"{do} {_NOTHING}")
 
     def _hook(self, code: int, data: bytes) -> Any:
         self._depth += 1
         try:
-            return self._made(code, *self._unpack(data))
+            if self._depth > self._limits.depth:
+                _refuse(LimitExceeded("A value in it is nested too deep.", _NOTHING))
+            inside = self._unpack(data)
+            return self._snapshot(inside) if code == 7 else self._made(code, *inside)
         except Exception as error:
             unfit = DecodeError("A value in it is not what its type takes.", _NOTHING)
-            wrong = error if isinstance(error, CheckpointError) else unfit
-            self._wrong = self._wrong or wrong
+            self._wrong = self._wrong or (error if isinstance(error, CheckpointError) else unfit)
             raise
         finally:
             self._depth -= 1
 
     def _made(self, code: int, module: str, name: str, given: Any = None, *_: Any) -> Any:
         """Return the value of a type on the list, if LangGraph writes that type in this way."""
-        if self._depth > self._limits.depth:
-            raise LimitExceeded("A value in it is nested too deep.", _NOTHING)
         cls: Any = self._known.get((module.removesuffix("._local"), name))
-        if cls is None:
-            what = f"It wants {quoted(f'{module}.{name}')}, which is not listed."
-            raise DecodeError(what, f"If it is a type of yours, list it in types=[…]. {_NOTHING}")
+        if cls is None:  # read on, to name all that are not listed, or the first of many
+            if len(self.unlisted) < 16:
+                self.unlisted[f"{module}.{name}"] = f"--type {shell(f'{module}:{name}')}"
+            return None
         if code == 0 and (cls in _ONE or issubclass(cls, Enum) or module == "ipaddress"):
             if cls in (set, frozenset) and len(given) > 8 + 2 * len({*map(hash, given)}):
                 raise LimitExceeded("Too many items of a set share a hash.", _NOTHING)
@@ -1047,6 +1057,8 @@ def _command(options: argparse.Namespace) -> int:
     sealed = SEALED if options.vouch else WOULD_BE_SEALED
     totals = ", ".join(f"{count[each]:,} {each}" for each in (sealed, THERE_ALREADY, REFUSED))
     print(f"{counted(len(done), what)}: {totals}.")
+    if waiting := ", ".join(each.thread for each in done if each.waits):
+        print(f"These wait for an answer, and take it from whoever resumes them: {waiting}.")
     if options.vouch:
         print(f"What was done is in {shell(report)}: keep it. Keep the originals elsewhere,")
         print("where nobody takes them for the state of today.")
