@@ -22,8 +22,7 @@ from safepoint.core.record import Checkpoint
 from safepoint.core.storage import InMemoryCheckpointStorage
 from safepoint.places import open_ledger
 from safepoint.resume.approval import Approver, Approvers
-from safepoint.resume.gate import Gate, Policy
-from safepoint.resume.tools import Tool, ToolSet
+from safepoint.resume.gate import Gate, Policy, Tool, ToolSet
 from safepoint.resume.workflow import Ask, Workflow
 from safepoint.stores.files import FileCheckpointStorage
 from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLiteJournal

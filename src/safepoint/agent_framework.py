@@ -32,10 +32,9 @@ from safepoint.core.errors import (
 )
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, thread_name, thread_text
-from safepoint.resume.approval import Question, Reason, end_of, signable
+from safepoint.resume.approval import QUESTION, Question, Reason, end_of, signable
 from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
-from safepoint.resume.gate import Gate
-from safepoint.resume.tools import ToolSet
+from safepoint.resume.gate import Gate, ToolSet
 
 try:
     import agent_framework as af
@@ -536,7 +535,7 @@ def _converters(types: list[type] | Mapping[str, type]) -> list[Converter]:
         *map(_by_name, (af.AgentExecutorRequest, af.AgentExecutorResponse)),
         *map(_by_name, (af.SubWorkflowRequestMessage, af.SubWorkflowResponseMessage)),
         _converter(af.WorkflowMessage, _take_message, af.WorkflowMessage.from_dict),
-        _converter(Question, lambda question: question.text, Question.from_text),
+        Converter(QUESTION, Question, lambda question: question.text, Question.from_text),
     ]
     known: tuple[Any, ...] = (*Codec().types, object, Any)
     answers: dict[str, Any] = {cls.__name__: cls for cls in known} | {"...": ...} | dict(named)

@@ -49,10 +49,9 @@ from safepoint.core.errors import (
 from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, Limits, digest_of, thread_name
 from safepoint.core.record import Checkpoint as Record
-from safepoint.resume.approval import Answer, Question, Reason, end_of, signable
+from safepoint.resume.approval import QUESTION, Answer, Question, Reason, end_of, signable
 from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
-from safepoint.resume.gate import Gate
-from safepoint.resume.tools import ToolSet
+from safepoint.resume.gate import Gate, ToolSet
 
 try:
     from langchain_core import messages
@@ -132,7 +131,7 @@ class Asked(str):
 
 
 _CONVERTERS: Final = (
-    Converter("langgraph.Asked", Asked, str, Asked),
+    Converter(QUESTION, Asked, str, Asked),
     *(_by_fields(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
     Converter("langchain.TextAccessor", TextAccessor, str, TextAccessor),  # a message's `text`
     Converter("langchain.AddableDict", AddableDict, dict, AddableDict),

@@ -112,7 +112,7 @@ class Shop(Office):
             Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0").text
             for number in range(questions)
         ]
-        tag = b"\x0flanggraph.Asked"
+        tag = b"\x12safepoint.Question"
         write({"writes": [Ext(0, tag + packb(each)) for each in asked]})
         for _ in range(notes):
             write({})

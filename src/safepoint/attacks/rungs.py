@@ -40,8 +40,7 @@ from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.asking import SPENT
-from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy
-from safepoint.resume.tools import Tool, ToolSet
+from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy, Tool, ToolSet
 from safepoint.resume.workflow import Ask, Call, Payload, Run, Step, Workflow
 from safepoint.shared.desk import Desk
 from safepoint.stores.disk import TEMP

@@ -16,7 +16,7 @@ from ormsgpack import packb
 from safepoint.attacks.medium import Disk, Medium
 from safepoint.attacks.outcome import HONEST, Miss
 from safepoint.core.errors import CheckpointError
-from safepoint.resume.tools import Tool
+from safepoint.resume.gate import Tool
 
 TOOLS: Final = (Tool("mail", version="1", permissions=["read"]),)
 """What a run has when it begins."""

@@ -35,6 +35,8 @@ from safepoint.core.names import Head, check_name, digest_of, is_digest, stamp
 from safepoint.core.record import check_word, is_signed, read_line, sign_line
 
 MAX_BYTES: Final = 64 * 1024
+QUESTION: Final = "safepoint.Question"
+"""The tag of a question in the records of an adapter. No value of an application has it."""
 SKEW: Final = timedelta(seconds=60)
 _HOUR: Final = timedelta(hours=1)
 # The arguments of a step fit into a question with its details, and that fits into an approval.

@@ -43,8 +43,7 @@ from safepoint.resume.asking import (
     check_held,
     check_wait,
 )
-from safepoint.resume.gate import Decision, Gate
-from safepoint.resume.tools import Tool, ToolSet
+from safepoint.resume.gate import Decision, Gate, Tool, ToolSet
 
 _PLAIN: Final = Codec()
 

@@ -20,7 +20,7 @@ from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, R
 from safepoint.core.ledger import Ledger, Link
 from safepoint.core.names import Head, with_tenant
 from safepoint.core.record import Checkpoint
-from safepoint.resume.approval import Question, Reason
+from safepoint.resume.approval import QUESTION, Question, Reason
 from safepoint.resume.asking import SPENT, Asking
 from safepoint.resume.gate import Gate
 from safepoint.resume.workflow import Payload, question_of, without_state
@@ -51,22 +51,18 @@ class _Summary(NamedTuple):
     @classmethod
     def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Summary:
         """Take from a record what counts. Tags stand for types that need not be known."""
-        asks = [
-            text
-            for part in ("writes", "early")
-            for text in _search(plain.get(part), "langgraph.Asked")
-        ]
+        asks = tuple(_search(plain, QUESTION))
         graph, agents = dict[str, Any](), dict[str, Any]()
         if "checkpoint" in plain:
             inner = plain.get("metadata")
             parents = inner.get("parents") if isinstance(inner, dict) else None
             graph = {name: plain[name] for name in ("ns", "id") if name in plain}
             graph["parents"] = parents
-        if "checkpoint_id" in plain and is_last:
+        if "checkpoint_id" in plain:
             names = ("checkpoint_id", "previous_checkpoint_id")
-            agents = {name: plain[name] for name in names if name in plain}
-            agents["asks"] = tuple(_open(plain))
-        return cls(head, tuple(asks), graph, agents)
+            named = {name: plain[name] for name in names if name in plain}
+            asks, agents = (), {**named, "asks": asks} if is_last else {}
+        return cls(head, asks, graph, agents)
 
     @property
     def is_root(self) -> bool:
@@ -240,13 +236,6 @@ def _of_agents(states: list[dict[str, Any]]) -> Iterator[Question]:
     for text in dict.fromkeys(text for each in states for text in each["asks"]):
         if text not in over:
             yield from _read(text)
-
-
-def _open(checkpoint: dict[str, Any]) -> Iterator[str]:
-    """Yield the questions that wait in a checkpoint, or in that of a workflow inside of it."""
-    yield from _search(checkpoint.get("pending_request_info_events"), "af.Question")
-    for inner in _search(checkpoint.get("state"), "af.WorkflowCheckpoint"):
-        yield from _open(inner)
 
 
 def _search(plain: Any, tag: str) -> Iterator[Any]:
