@@ -18,10 +18,10 @@ SOURCES := src tests publish benchmarks snippets bootstrap.py conftest.py
 export NO_MKDOCS_2_WARNING := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help reader serve site test check deep size fix attacks demo fuzz bench floors lock clean distclean always
+.PHONY: help reader serve site test check deep size fix attacks demo fuzz bench floors screenshots lock clean distclean always
 
 help: ## List what you can type
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' Makefile
 
 serve: reader ## Read the guide at http://127.0.0.1:8000 (PORT=8001 for another port)
 	@$(PY) -c "$$CHECK_PORT" "$(HOST)" "$(PORT)"
@@ -79,6 +79,9 @@ bench: .venv/.ready ## Measure against the peers, side by side
 
 floors: .venv/.ready ## Run both adapters on the oldest releases that their extras allow
 	@$(PY) -m tests.harness.floors
+
+screenshots: .venv/.ready ## Draw the console's pictures for its page anew, with Chromium
+	@$(PY) -m tests.browser.screenshots
 
 # The oldest Python comes first here: what it needs includes what the newer ones need.
 lock: ## Choose the newest allowed versions anew, into requirements.txt

@@ -12,7 +12,7 @@ from tests.harness.svg import svg_problems
 
 # A generator copies whatever it finds, so each kind is named, with the folder that it lies below.
 _KINDS: Final[Mapping[str, frozenset[str]]] = {
-    "docs": frozenset({".md", ".png", ".svg"}),
+    "docs": frozenset({".md", ".png", ".svg", ".webp"}),
     "docs/assets": frozenset({".css", ".js"}),
     "docs/vectors": frozenset({".json"}),
     "snippets": KINDS,

@@ -35,7 +35,7 @@ class Page(HTMLParser):
 
     Attributes:
         links: all that its elements lead to, drawings aside.
-        loads: those that a browser asks for at once.
+        loads: those that a browser asks for; `later`, those of them that it waits with.
         blocks: each block of its text: its classes, its first line, and how many marks it has.
         problems: images without words or a width.
     """
@@ -45,6 +45,7 @@ class Page(HTMLParser):
         self.meta: dict[str, str] = {}
         self.links: list[str] = []
         self.loads: list[str] = []
+        self.later: list[str] = []
         self.headings: list[int] = []
         self.blocks: list[tuple[set[str], list[str], list[str]]] = []
         self.problems: list[str] = []
@@ -65,6 +66,7 @@ class Page(HTMLParser):
             self.links += [given[name] for name in ("href", "src") if name in given]
         if "src" in given or {"stylesheet", "icon"} & {*given.get("rel", "").split()}:
             self.loads.append(given.get("src") or given["href"])
+            self.later += self.loads[-1:] * (given.get("loading") == "lazy")
         if self._within("article"):
             self._written(tag, given, classes)
         elif tag == "img" and not given.get("alt"):
@@ -142,9 +144,10 @@ def test_the_html_of_a_page_is_whole_and_small(name: str) -> None:
     assert list(broken(site, [urljoin(ADDRESS + name, link) for link in page.links])) == []
     assert page.problems == []
     assert [url for url in loads if not url.startswith(site.address)] == []
-    assert sum(sent(each) for each in {file, *(site.file(url) for url in loads)} if each) < (
-        KILOBYTES * 1000
-    )
+    later = {site.file(urljoin(ADDRESS + name, link)) for link in page.later}
+    now = {file, *(site.file(url) for url in loads)} - later
+    assert sum(sent(each) for each in now if each) < KILOBYTES * 1000
+    assert all(each.stat().st_size < 60_000 for each in later if each)
     for classes, words, marks in page.blocks:
         first = "".join(words).strip().split("\n")[0]
         assert ("unsafe" in classes) == ("UNSAFE" in first), first

@@ -395,6 +395,7 @@ def test_one_key_has_the_name_that_each_store_knows_it_by(tmp_path: Path) -> Non
         tab = Tab(terminal.link())
         assert "dana or lee, approves" in tab.get("/").text
         sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
+        assert sent.status == 303
         terminal.sign()
         assert "dana approved 'pay' in order-7." in tab.follow(sent).text
         assert "APPROVE, as dana" in terminal.screen

@@ -192,7 +192,8 @@ def test_words_find_a_run_and_an_order_sorts_it(make: Any, opened: Any) -> None:
         "order-1": Ask("refund", {"amount": Decimal("39.0"), "to": "Ann <b>"}, HOUR),
         "order-2": Ask("pay", {"amount": 10**40, "a": "x" * 9_000, "tenant": "acme"}, 2 * HOUR),
         "order-3": Ask("pay", {"amount": "99", "to": "\u0430nn"}, 3 * HOUR),
-        "order-4": Ask("pay", {"amount": 7.5}, 4 * HOUR),
+        "order-4": Ask("pay", {"amount": Decimal("7.5")}, 4 * HOUR),
+        "order-5": Ask("close", {}, 5 * HOUR),
     }
     for thread, ask in asks.items():
         shop.flow(ask).start(
@@ -208,19 +209,19 @@ def test_words_find_a_run_and_an_order_sorts_it(make: Any, opened: Any) -> None:
         "action:pay tenant:acme amount:1000": every[1:2],
         "AMOUNT:39.0 ann": every[:1],
         r"\u0430nn": every[2:3],
-        "by:dana": every[3:],
+        "by:dana": every[3:4],
         "refund dana": [],
     }.items():
         assert found(index, find) == threads, find
     assert found(index, "", "newest") == every[::-1]
-    assert found(index, "", "amount") == ["order-2", "order-1", "order-4", "order-3"]
+    assert found(index, "", "amount") == ["order-2", "order-1", "order-4", "order-3", "order-5"]
 
     def after(thread: str, tenant: str = "acme", **names: str) -> str:
         spot = index.next(Spot("orders", tenant, thread), names)
         return spot.thread if spot else ""
 
-    assert [after("order-3"), after("order-4"), after("gone")] == ["order-4", "order-1", "order-1"]
-    assert [after("order-3", orders="dana"), after("order-4", orders="dana")] == ["order-1"] * 2
+    assert [after("order-3"), after("order-5"), after("gone")] == ["order-4", "order-1", "order-1"]
+    assert [after("order-3", orders="dana"), after("order-4", orders="dana")] == ["order-5"] * 2
 
 
 def said(index: Index) -> list[tuple[str, str, str, str]]:

@@ -580,8 +580,7 @@ def has_words(text: str, find: str) -> bool:
 def _amount(asked: Question) -> Decimal:
     """Return the number that an argument `amount` is, to sort by; of none, less than any other."""
     value = asked.arguments.get("amount")
-    number = Decimal(value) if isinstance(value, int | float | Decimal) else _LEAST
-    return _LEAST if number.is_nan() else number
+    return Decimal(value) if isinstance(value, int | float | Decimal) else _LEAST
 
 
 def _check_there(desk: Desk) -> None:
