@@ -90,7 +90,7 @@ _TRIES: Final = 8
 _LOCKS: Final = 256
 _PATIENCE: Final = 30.0  # seconds to wait until a task's checkpoint is saved
 _IN_LINE: Final = 60.0  # seconds to wait for another run of the thread
-_AT_ONCE: Final = 10_000  # runs, nodes that ask, and checkpoints that are not saved yet
+_AT_ONCE: Final = 10_000  # nodes that ask, checkpoints not saved yet; of runs ten times as many
 _POOL: Final = 8
 
 # --- values
@@ -267,8 +267,7 @@ class _Lines:
             if not line:
                 self._lines.pop(whose, None)
 
-    @staticmethod
-    def _call(line: dict[ref[_Run], Future[None]]) -> None:
+    def _call(self, line: dict[ref[_Run], Future[None]]) -> None:
         turn = next(iter(line.values()), None)
         if turn and not turn.done():
             turn.set_result(None)
@@ -581,7 +580,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         if self.ledger.tenant_name and control is not None:
             with self._guard:
                 _, began = self._runs.get(id(control), (control, self))
-                remember(self._runs, id(control), (control, began), _AT_ONCE)
+                remember(self._runs, id(control), (control, began), 10 * _AT_ONCE)
             if began.ledger.tenant_name != self.ledger.tenant_name:
                 raise ConfigurationError(
                     "The graph around this one began for another tenant.",
@@ -604,7 +603,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                     "A run is to be saved, and this saver does not know which tenant it began for.",
                     "Nothing was saved. Invoke the graph again, in the request that it is for.",
                 )
-            return remember(self._runs, id(control), self._runs[id(control)], _AT_ONCE)[1]
+            return remember(self._runs, id(control), self._runs[id(control)], 10 * _AT_ONCE)[1]
 
     @contextmanager
     def _lock(self, thread: str) -> Iterator[None]:
@@ -1319,15 +1318,10 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         return await loop.run_in_executor(self._pool, copy_context().run, call)
 
     async def alist(
-        self,
-        config: RunnableConfig | None,
-        *,
-        filter: dict[str, Any] | None = None,  # noqa: A002  as LangGraph names it
-        before: RunnableConfig | None = None,
-        limit: int | None = None,
+        self, config: RunnableConfig | None, **how: Any
     ) -> AsyncIterator[CheckpointTuple]:
         """Do what `list` does, in threads."""
-        found = self.list(config, filter=filter, before=before, limit=limit)
+        found = self.list(config, **how)
         while (each := await self._aside(partial(next, found, None))) is not None:
             yield each
 
