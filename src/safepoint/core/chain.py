@@ -391,8 +391,8 @@ class View:
             check_is(opened, known.head, PROCESS)
         if anchored is not None and (known is None or known[:2] != (head, anchored)):
             self._check_extends(opened, anchored)
-        same = known.state if known and known.head == head else None
-        state = number if kind == "state" else same
+        remembered = known.state if known and known.head == head else None
+        state = number if kind == "state" else remembered
         self._remember(thread, End(head, anchored, state, kind == "deleted"))
         return opened, anchored
 
@@ -406,16 +406,16 @@ class View:
             raise _pruned_beyond(opened.header.thread, anchored) from None
         check_is(last, anchored, ANCHOR)
 
-    def _read_known(self, thread: str, end: Head, witness: str) -> Opened:
+    def _read_known(self, thread: str, known: Head, witness: str) -> Opened:
         """Return a record whose digest is known."""
         try:
-            opened = self._read(thread, end.sequence)
+            opened = self._read(thread, known.sequence)
         except (NotFound, RolledBack):
-            check_reaches(thread, self._newest(thread)[0], end, witness)
+            check_reaches(thread, self._newest(thread)[0], known, witness)
             if witness == PROCESS:
                 raise
-            raise _pruned_beyond(thread, end) from None
-        check_is(opened, end, witness)
+            raise _pruned_beyond(thread, known) from None
+        check_is(opened, known, witness)
         return opened
 
     def _predecessors(
@@ -536,7 +536,7 @@ class View:
         end = self._recall(thread)
         if end is None or after not in (None, end.state, end.head):
             end = self._end_to_build_on(thread, after)
-        for left in range(TRIES - 1, -1, -1):
+        for tried in range(1, TRIES + 1):
             place = self._place(thread, end.head.sequence + 1 if end else 1)
             record, opened = write(place, end.head.digest if end else None)
             try:
@@ -544,7 +544,7 @@ class View:
                     self.storage.append(thread, place.sequence, record, **options)
                 break
             except (Conflict, RolledBack):  # others saved, pruned, deleted or cut
-                if not left:
+                if tried == TRIES:
                     raise
                 end = self._end_to_build_on(thread, after)
         anchored, kind = end and end.anchored, opened.header.kind

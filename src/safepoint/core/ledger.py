@@ -187,7 +187,7 @@ class Ledger:
 
     def _like(self, **changes: Any) -> Ledger:
         storage, anchor, journal = self._whole
-        given: dict[str, Any] = {
+        options: dict[str, Any] = {
             "store": self.store,
             "keys": self.keys,
             "codec": self.codec,
@@ -197,7 +197,7 @@ class Ledger:
             "actor": self.log.actor,
             "tenant": self.tenant_name,
         }
-        made = Ledger(storage, **(given | changes))
+        made = Ledger(storage, **(options | changes))
         made.places = self.places
         made.owners = replace(
             self.owners, storage=made.storage, tenant=made.tenant_name, log=made.log
