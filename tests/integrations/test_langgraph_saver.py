@@ -683,6 +683,32 @@ def test_a_run_whose_end_nobody_tells_ends_when_it_is_collected(
         assert Context().run(quick.invoke, {"amount": 1}, _run("t"))["amount"] == 2
 
 
+def test_a_request_that_is_cancelled_before_it_is_in_line_does_not_join_it() -> None:
+    """Its thread goes on when the run is over already."""
+    inside, go_on, joined = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(SealedSaver):
+        def _join(self, config: Any) -> Any:
+            inside.set()
+            go_on.wait(60)
+            turn = super()._join(config)
+            joined.set()
+            return turn
+
+    graph = _line("a").compile(Slow(opened(Memory())))
+
+    async def play() -> None:
+        task = asyncio.create_task(graph.ainvoke({"amount": 1}, _run("t")))
+        await asyncio.to_thread(inside.wait, 60)
+        task.cancel()
+        await asyncio.wait([task])
+        go_on.set()
+        await asyncio.to_thread(joined.wait, 60)
+        assert (await graph.ainvoke({"amount": 1}, _run("t")))["amount"] == 2
+
+    asyncio.run(play())
+
+
 def test_a_stream_that_is_left_in_the_middle_does_not_lock_out_who_left_it() -> None:
     """Nobody can wait for themselves. What was left saves nothing more."""
     graph = _line("one", "two", "three").compile(_saver(busy="wait"))
