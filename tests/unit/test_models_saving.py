@@ -36,7 +36,7 @@ from safepoint.models import (
     seal_model,
 )
 from safepoint.models.packing import NotFinite, TensorDict, TensorRef, pack, unpack
-from safepoint.models.tensors import CODES
+from safepoint.models.tensors import CODES, write_into
 from safepoint.stores import disk
 from tests.harness.crash import ROOT, failed, killed
 from tests.unit.models_helpers import KEY, KEYS, Calls, bits, same, saved, state_dict
@@ -306,6 +306,25 @@ def test_convert_keeps_each_bit_and_the_original(tmp_path: Path) -> None:
         assert bits(loaded["model"]["w"]) == bits(state["model"]["w"])  # type: ignore[index]
     with pytest.raises(Conflict):
         convert(path, new, key=KEY)
+
+
+def test_what_a_process_wrote_before_it_died_is_not_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status, packed = 0, pack(state_dict())
+
+    def died(*_: Any, pass_fds: list[int], **__: Any) -> int:
+        write_into(pass_fds[1], packed.tensors)
+        os.write(pass_fds[2], b"done" + packed.rest)
+        return status
+
+    monkeypatch.setattr(subprocess, "call", died)
+    path = saved(tmp_path / "own.pt")
+    with pytest.warns(UnrestrictedLoad):
+        assert convert(path, tmp_path / "a.safetensors", key=KEY, safe=False).tensors == 2
+    status = -9
+    with pytest.raises(ModelRefused, match="status -9"), pytest.warns(UnrestrictedLoad):
+        convert(path, tmp_path / "b.safetensors", key=KEY, safe=False)
 
 
 @pytest.mark.parametrize("file", ["epoch-3_v1", "Epoch=3-step=100.V1", "\N{SNOWMAN}", "x" * 200])

@@ -311,14 +311,12 @@ class Inspected(NamedTuple):
             runs is told as such.
         wants: those of them that stand for no data.
         reason: why it is not data that can be read without running anything; empty if it is.
-        data: its bytes.
     """
 
     where: str
     imports: tuple[str, ...]
     wants: tuple[str, ...]
     reason: str
-    data: bytes
 
     @property
     def plain(self) -> bool:
@@ -635,7 +633,7 @@ class _Inspector:
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
         if reason or len(self._pickles) < _LISTED:
-            self._pickles.append(Inspected(where, found.imports, wanted, reason, data))
+            self._pickles.append(Inspected(where, found.imports, wanted, reason))
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
