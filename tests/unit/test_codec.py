@@ -83,6 +83,12 @@ def test_numbers_are_written_alike_whatever_the_process_says_of_them() -> None:
     assert CODEC.decode(data) == Decimal("1.25E+50")
 
 
+def test_the_types_that_it_names_are_those_that_come_back() -> None:
+    for cls in Codec().types & {dict, list, tuple, set, frozenset, str, bytes, int, float, bool}:
+        assert type(Codec().decode(Codec().encode(cls()))) is cls
+    assert not [cls for cls in Codec().types if issubclass(cls, dict) and cls is not dict]
+
+
 def test_a_mapping_chooses_the_tags() -> None:
     codec = Codec({"billing.Invoice": Invoice, "_p": Point})
     assert codec.encode(Point(x=1)) == packb(tagged("_p", {"x": 1, "y": 0}))

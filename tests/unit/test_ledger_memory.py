@@ -102,6 +102,16 @@ def test_an_anchor_that_answers_with_no_head_is_unavailable() -> None:
         opened(Memory(), anchor).save(THREAD, {})
 
 
+def test_who_cannot_ask_the_anchor_is_told_that_it_is_the_anchor() -> None:
+    class Away(Odd):
+        def read(self, store: str, thread: str) -> Any:
+            raise Unavailable("The server is away.")
+
+    with pytest.raises(Unavailable, match="The server is away") as refusal:
+        opened(Memory(), Away()).latest(THREAD)
+    assert refusal.value.kind == "anchor"
+
+
 def test_a_ledger_cannot_have_the_name_of_a_journal() -> None:
     """Both would be known to one anchor under one name."""
     with pytest.raises(InvalidId, match="kept for this package"):
