@@ -906,6 +906,13 @@ def test_writes_whose_checkpoint_never_comes_are_forgotten(monkeypatch: pytest.M
     assert len(saver._early) == 2
 
 
+def test_a_process_remembers_its_last_thousand_threads() -> None:
+    saver = _saver()
+    for number in range(1_010):
+        saver.get_tuple(_run(str(number)))
+    assert [*saver._threads] == [("", str(number)) for number in range(10, 1_010)]
+
+
 def test_a_question_and_what_follows_it_are_anchored_at_once_and_other_writes_later() -> None:
     ledger = House().ledger()
     saver, seen = SealedSaver(ledger), list[int]()
