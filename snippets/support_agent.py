@@ -107,7 +107,8 @@ async def handle(request):
     agent, saver = request.state.agent, request.state.saver
     if request.method == "POST":
         sent = await request.json()
-        ticket = Ticket(text=sent["text"], number=sent["number"])
+        number = int(sent.get("number", 0))
+        ticket = Ticket(text=str(sent.get("text", "")), number=number)
         await agent.ainvoke(ticket, run)
     elif any(there for _, there in await saver.awaiting(thread)):
         await agent.ainvoke(Command(resume=""), run)

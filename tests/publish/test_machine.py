@@ -93,6 +93,8 @@ def test_every_block_and_callout_is_in_the_twin_under_its_label(
             said = rf"{severity[rule.severity]}\n\n\*\*\[{name}\]\(\S+\) · .+\n\n"
             if not re.search(said + re.escape(rule.callout), shown):
                 wrong.append(f"{page.src}: the callout of {name}")
+        tabs = re.findall(r'^ *=== "(.*)"$', page.text, re.MULTILINE)
+        wrong += [f"{page.src}: {tab}" for tab in tabs if f"\n\n**{tab}**\n\n" not in shown]
     assert wrong == []
 
 
