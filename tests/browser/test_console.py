@@ -118,6 +118,11 @@ def test_a_new_approver(dana: Seat, opal: Seat) -> None:
     office, page = dana.office, dana.page
     dana.open("order-7")
     expect(page.locator(":focus")).to_have_text("Deny")
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.reload()
+    expect(page.locator(":focus")).to_be_in_viewport()
+    expect(page.locator(".asks").get_by_text("42", exact=True)).to_be_in_viewport(ratio=1)
+    expect(page.get_by_role("button", name="Approve")).not_to_be_in_viewport()
     dana.look("run")
     assert walk(page).unringed == []
     page.reload()
@@ -128,6 +133,11 @@ def test_a_new_approver(dana: Seat, opal: Seat) -> None:
     dana.go("Back to the run", "Run order-7")
     expect(page.get_by_text("It waits for nobody.")).to_be_visible()
 
+    dana.go("Waiting", "Waiting for people")
+    page.locator("#find").fill("action:pay ORDER-9")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("link", name="order-8")).to_have_count(0)
+    dana.go("order-9", "Run order-9")
     dana.open("order-8")
     page.keyboard.press("Shift+Tab")  # from Deny back to its reason
     page.keyboard.type("alice is not our supplier")

@@ -310,6 +310,21 @@ def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Offi
         flow.resume(office.ledger().tenant("globex"), "order-7")
 
 
+def test_a_run_is_named_by_how_only_it_begins(office: Office) -> None:
+    """Never by less than tells it from others, and a whole name is that run and no other."""
+    for thread in ("order-7", "order-71", "refund-8"):
+        office.start(thread)
+    digests = office.digests()
+    for begin, thread, status in (
+        ("order", "order-7", 2),
+        ("", "order-7", 2),
+        ("ref", "order-7", 1),
+        ("order-7", "order-7", 0),
+        ("ref", "refund-8", 0),
+    ):
+        assert office.say("deny", begin, digests[thread])[0] == status, begin
+
+
 def test_a_hold_is_released_by_itself(office: Office) -> None:
     office.start()
     order = ("invoices", "order-7", "--key", "opal.key")

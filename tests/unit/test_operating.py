@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import os
-import pickle
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -401,10 +399,6 @@ def of_json(folder: Path) -> None:
     (folder / "order-1.json").write_text('{"amount": 1}')
 
 
-def of_pickles(folder: Path) -> None:
-    (folder / "order-1.pkl").write_bytes(pickle.dumps({"amount": 1}))
-
-
 def of_langgraph(folder: Path) -> None:
     sqlite = pytest.importorskip("langgraph.checkpoint.sqlite")
     base = pytest.importorskip("langgraph.checkpoint.base")
@@ -413,17 +407,9 @@ def of_langgraph(folder: Path) -> None:
         saver.put(config, base.empty_checkpoint(), {}, {})
 
 
-def of_agent_framework(folder: Path) -> None:
-    framework = pytest.importorskip("agent_framework")
-    storage = framework.FileCheckpointStorage(folder)
-    asyncio.run(storage.save(framework.WorkflowCheckpoint("order-1", "graph", state={"a": 1})))
-
-
 KINDS: dict[Callable[[Path], None], str] = {
     of_json: "1 file",
-    of_pickles: "1 file",
     of_langgraph: "1 thread",
-    of_agent_framework: "1 workflow",
 }
 
 

@@ -160,7 +160,7 @@ def _answer(options: argparse.Namespace) -> int:
     verb: Verb = options.verb
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
-        person, thread = desk.owner(_key_id(options), "approver"), desk.thread(options.thread)
+        person, thread = desk.owner(_key_id(options), "approver"), _begun(desk, options.thread)
         desk.check(verb, person)
         if desk.ledger.anchor is None:
             print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
@@ -177,6 +177,16 @@ def _answer(options: argparse.Namespace) -> int:
     if verb == "approve":
         print(f"A worker has to find it before {when(signed.expires)}.")
     return 0
+
+
+def _begun(desk: Desk, named: str) -> str:
+    """Return the one thread whose name begins like that, or the one that is named in full.
+
+    All of its question is shown before it is signed, or the digest of it was named.
+    """
+    names = {each: thread_text(each) or each for each in desk.ledger.threads()}
+    found = [each for each, text in names.items() if each != named and text.startswith(named)]
+    return found[0] if named and named not in names and len(found) == 1 else desk.thread(named)
 
 
 def _key_id(options: argparse.Namespace) -> str:
