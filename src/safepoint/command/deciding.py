@@ -185,7 +185,7 @@ def _begun(desk: Desk, named: str) -> str:
     All of its question is shown before it is signed, or the digest of it was named.
     """
     names = {each: thread_text(each) or each for each in desk.ledger.threads()}
-    found = [each for each, text in names.items() if each != named and text.startswith(named)]
+    found = [each for each, text in names.items() if text.startswith(named)]
     return found[0] if named and named not in names and len(found) == 1 else desk.thread(named)
 
 
