@@ -233,7 +233,7 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
             return False
     name, what = wait.question.thread, "yes" if verb == "approve" else "no"
     text = thread_text(name) or ""  # as a framework has it; a client may have chosen it
-    names = [name, text] if text.strip() and text.isprintable() else [name]
+    names = [name, wait.name, *([text] if text.strip() and text.isprintable() else [])]
     return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") in names
 
 
