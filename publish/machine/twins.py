@@ -16,7 +16,7 @@ from publish.machine.reference import reference
 from publish.project import Page, Project, public
 from tests.harness.blocks import INLINE_CODE, Block, expand, find_blocks
 
-_INSET: Final = re.compile(r'^ *(?:===|(?:!!!|\?{3}\+?) +(?P<kind>[\w-]+))(?: +"(?P<title>.*)")? *$')
+_INSET: Final = re.compile(r'^ *(?:===|[!?]{3}\+? +(?P<kind>[\w-]+))(?: +"(?P<title>.*)")? *$')
 _DIRECTIVE: Final = re.compile(r"^::: +(?P<path>[\w.]+) *$")
 _DEEPER: Final = 4  # spaces before what is inset
 
