@@ -35,12 +35,14 @@ def pay(state, call):
 
 
 # Version 1, in last month's release: amounts are in cents.
-def fetch(state):
-    return {"amount": 4200, "payee": "alice"}
+def last_month():
+    def fetch(state):
+        return {"amount": 4200, "payee": "alice"}
+
+    return Workflow("invoice", [fetch, pay], version="1")
 
 
-old = Workflow("invoice", [fetch, pay], version="1")
-old.begin(ledger, thread="order-7").step()  # and the release comes
+last_month().begin(ledger, thread="order-7").step()  # and the release comes
 
 
 # Version 2: amounts are in euros.
