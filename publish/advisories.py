@@ -70,12 +70,6 @@ def read(project: Project) -> list[Advisory]:
     return [Advisory(**entry) for entry in tomllib.loads(text)["advisory"]]
 
 
-def corpus(project: Project) -> list[str]:
-    """Return the advisories whose technique is in the corpus that the scanners are measured on."""
-    files = sorted((project.root / "tests" / "corpus").glob("*.py"))
-    return sorted({name for file in files for name in re.findall(_GHSA, file.read_text("utf-8"))})
-
-
 def markdown(project: Project) -> str:
     """Return all of them as they stand on their page."""
     advisories = read(project)
@@ -84,12 +78,6 @@ def markdown(project: Project) -> str:
         shown = [each for each in advisories if each.group == group]
         if shown:
             parts += [f"## {title}", *(_entry(each, project) for each in shown)]
-    reproduced = corpus(project)
-    if reproduced:
-        links = ", ".join(f"[{name}](https://github.com/advisories/{name})" for name in reproduced)
-        said = f"pickles that use what {len(reproduced)} advisories describe, each harmless here"
-        parts.append("## In the corpus")
-        parts.append(f"The [scanners](security/scanners.md) are measured on {said}: {links}.")
     return "\n\n".join(parts)
 
 
@@ -120,9 +108,10 @@ def _entry(each: Advisory, project: Project) -> str:
     )
     page = project.pages[each.page]
     return (
+        f'<div class="fold" markdown>\n\n'
         f"### {each.id} · {each.package} {{ #{each.anchor} }}\n\n"
         f"{each.about}\n\n"
         f"- **{each.package}.** {each.versions}{published}{names}\n"
         f"- Rules that help: {rules}.{how} See it happen: [{page.title}]({each.page}).\n"
-        f"- Source: <{each.source}>"
+        f"- Source: <{each.source}>\n\n</div>"
     )

@@ -102,26 +102,16 @@ def _of(
 
 
 def markdown(project: Project, group: str) -> str:
-    """Return the command for the attacks of one kind of attacker, and the list of them."""
+    """Return the attacks of one kind of attacker, those with something in common in one fold."""
     attacks = [each for each in listed(project) if each.group == group]
-    usual = _pattern(attacks[0])
-    parts = [f"{'Run one of them' if usual.endswith('NAME') else 'Run it'}: `{usual}`."]
+    parts: list[str] = []
     for about in dict.fromkeys(each.about for each in attacks):
         head, rest = _END.split(about, maxsplit=1)
-        parts += [f"### {head}", *([rest[0].upper() + rest[1:]] if rest else [])]
+        parts += ['<div class="fold attacks" markdown>', f"### {head}"]
+        parts += [rest[0].upper() + rest[1:]] if rest else []
         those = [each for each in attacks if each.about == about]
-        here = usual
-        if usual not in map(_pattern, those):
-            here = _pattern(those[0])
-            parts.append(f"Run one of these: `{here}`.")
-        items = [_item(each, here, project) for each in those]
-        parts += ['<div class="attacks" markdown>', *items, "</div>"]
+        parts += [*(_item(each, project) for each in those), "</div>"]
     return "\n\n".join(parts)
-
-
-def _pattern(attack: Listed) -> str:
-    """Return the command with a place for the name of any attack like it."""
-    return re.sub(rf" {attack.id}\b", " NAME", attack.command)
 
 
 def _rungs(page: str) -> Iterator[tuple[str, tuple[int | None, bool]]]:
@@ -141,7 +131,7 @@ def _rungs(page: str) -> Iterator[tuple[str, tuple[int | None, bool]]]:
             yield row["attack"], (rung, bool(seen))
 
 
-def _item(attack: Listed, usual: str, project: Project) -> str:
+def _item(attack: Listed, project: Project) -> str:
     """Return one attack, under a heading that the search knows and the contents leave out."""
     rules = [project.rules[rule] for rule in attack.rules]
     said = ", ".join(f"[{rule.id}]({rule.page or f'rules.md#{rule.id.lower()}'})" for rule in rules)
@@ -149,5 +139,5 @@ def _item(attack: Listed, usual: str, project: Project) -> str:
         what = "detected" if attack.seen else "nothing to strike"
         title = list(TARGETS.values())[attack.rung].title
         said += f" · {what} from rung {attack.rung} on, {title}"
-    own = "" if _pattern(attack) == usual else f" · `{attack.command}`"
-    return f"#### {attack.id} {{ #{attack.id} }}\n\n{attack.story}  \n{said}{own}"
+    said += f" · `{attack.command}`"
+    return f"#### {attack.id} {{ #{attack.id} }}\n\n{attack.story}  \n{said}"

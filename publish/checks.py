@@ -22,13 +22,12 @@ def markdown(project: Project) -> str:
     for rule in project.rules.values():
         if found := [each for each in kinds if each.rule == rule.id]:
             # Its title leads to the page that teaches it, here and in the search.
-            parts.append(f"### {rule.id} {{ #{rule.id.lower()} }}")
-            parts.append(f"[{rule.title}](../{rule.page or f'rules.md#{rule.id.lower()}'}).")
-            parts += _list(found)
-    parts += ["### Under several rules", "Found as `SP04.unseen`, `SP13.unseen` and so on."]
-    parts += _list(each for each in kinds if each.rule == "any")
-    parts += ["### Of the audit itself", "See [Accept a finding](ci.md#accept-a-finding)."]
-    parts += _list(each for each in kinds if each.rule == "audit")
+            title = f"[{rule.title}](../{rule.page or f'rules.md#{rule.id.lower()}'})."
+            parts += _list(f"{rule.id} {{ #{rule.id.lower()} }}", title, found)
+    said = "Found as `SP04.unseen`, `SP13.unseen` and so on."
+    parts += _list("Under several rules", said, [each for each in kinds if each.rule == "any"])
+    said = "See [Accept a finding](ci.md#accept-a-finding)."
+    parts += _list("Of the audit itself", said, [each for each in kinds if each.rule == "audit"])
     return "\n\n".join(parts)
 
 
@@ -47,8 +46,8 @@ def _is_an_error(each: Check) -> bool:
     return each.id.replace("-", "") == f"any.{str(each.refusal).lower()}"
 
 
-def _list(found: Iterable[Check]) -> Iterator[str]:
-    yield '<div class="attacks" markdown>'
+def _list(head: str, said: str, found: Iterable[Check]) -> Iterator[str]:
+    yield from ('<div class="fold attacks" markdown>', f"### {head}", said)
     for each in found:
         yield f"#### {each.id} {{ #{each.id.lower()} }}"
         role = f"*{each.severity}*{{ .severity--{_ROLES.get(each.severity, 'info')} }}"

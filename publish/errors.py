@@ -20,11 +20,6 @@ _ATTRIBUTE: Final = re.compile(r"^    (?P<name>\w+): (?P<text>.+)$", re.MULTILIN
 _ON_EVERY_PAGE: Final = frozenset(["The attack", "The refusal", "What to write"])
 
 
-def names(project: Project) -> str:  # noqa: ARG001  every fill is given the project
-    """Return every error, each a link to what there is to know about it."""
-    return ", ".join(f"[{name}](#{name.lower()})" for name in EXPLANATIONS)
-
-
 def markdown(project: Project) -> str:
     """Return for each error what to know about it."""
     parts = ["## The errors"]
@@ -37,7 +32,7 @@ def _explained(found: Explanation, project: Project) -> Iterator[str]:
     # The heading's own id is the one that the reference links to. The short one is what a message
     # carries, and stays even if the class moves.
     path = f"{found.error.__module__}.{found.name}"
-    yield f'<div class="error" id="{found.name.lower()}" markdown>'
+    yield f'<div class="fold" id="{found.name.lower()}" markdown>'
     yield f"### {found.name} {{ #{path} }}"
     kind = f", a kind of [{found.parent}](#{found.parent.lower()})" if found.parent else ""
     yield f"`{path}`{kind}"

@@ -25,7 +25,6 @@ FILLS: Final[Mapping[str, Fill]] = {
     "changes": changes.markdown,
     "checks": checks.markdown,
     "checks-refusals": checks.refusals,
-    "error-names": errors.names,
     "errors": errors.markdown,
     "evidence": verified.evidence,
     "evidence-line": verified.line,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from publish import machine, verified
+from publish.fold import folded
 from publish.lean import lean_assets, lean_page
 from publish.marks import marked
 from publish.policy import STYLES, with_policy
@@ -43,7 +44,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
         page = pages.get(file.relative_to(site).as_posix())
         if page is not None:
             html, here = marked(unbroken(html), page, project.evidence)
-            html = html.replace("</article>", f"{foot(page, project, here)}</article>", 1)
+            html = folded(html).replace("</article>", f"{foot(page, project, here)}</article>", 1)
             counts += here
         finished[file] = html
     for file, html in finished.items():

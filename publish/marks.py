@@ -1,4 +1,4 @@
-"""The mark at each block: whether it ran, when, on what, for how long, and as which test."""
+"""The mark at each block: whether it ran, when, on what, and as which test."""
 
 from __future__ import annotations
 
@@ -61,17 +61,9 @@ def mark(entry: Entry | None, evidence: Evidence) -> str:
     )
     is_text = entry.outcome == "checked" and entry.language == "text"
     said = _SAID["text" if is_text else entry.outcome]
-    if entry.outcome == "ran":
-        said += f"<span> in {_duration(entry.ms)}</span>"
     if evidence.is_late(entry.page):
         said += ", before later changes"
     return (
         f'<details class="proof proof--{entry.outcome}"><summary>{said}</summary>'
         f"<p>{escape(proof)}</p></details>"
     )
-
-
-def _duration(ms: float) -> str:
-    if ms >= 1000:
-        return f"{ms / 1000:.1f} s"
-    return f"{ms:.0f} ms" if ms >= 10 else f"{ms:.1f} ms"

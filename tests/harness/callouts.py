@@ -90,9 +90,10 @@ def _entry(rule: Rule) -> str:
     if there and rule.missing:
         there.append(f"- Planned: {', '.join(rule.missing)}")
     return (
-        f"### {rule.id} · {rule.title} {{ #{rule.id.lower()} }}\n\n"
+        f'<div class="fold" markdown>\n\n### {rule.id} · {rule.title} {{ #{rule.id.lower()} }}\n\n'
         f"{rule.callout} *{LABELS[rule.severity]}; from {rule.source}.*"
         + ("\n\n" + "\n".join(there) if there else "")
+        + "\n\n</div>"
     )
 
 

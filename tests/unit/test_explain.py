@@ -236,7 +236,7 @@ def test_a_finding_is_found_as_it_is_pasted(capsys: pytest.CaptureFixture[str]) 
 
 def test_the_page_has_each_error_once() -> None:
     text = markdown(PROJECT)
-    assert re.findall(r'^<div class="error" id="(\w+)" markdown>$', text, re.MULTILINE) == [
+    assert re.findall(r'^<div class="fold" id="(\w+)" markdown>$', text, re.MULTILINE) == [
         found.address.removeprefix("errors/#") for found in EXPLANATIONS.values()
     ]
     for found in EXPLANATIONS.values():
