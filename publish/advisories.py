@@ -77,7 +77,7 @@ def markdown(project: Project) -> str:
     for group, title in GROUPS.items():
         shown = [each for each in advisories if each.group == group]
         if shown:
-            parts += [f"## {title}", *(_entry(each, project) for each in shown)]
+            parts += [f"### {title}", *(_entry(each, project) for each in shown)]
     return "\n\n".join(parts)
 
 
@@ -109,7 +109,7 @@ def _entry(each: Advisory, project: Project) -> str:
     page = project.pages[each.page]
     return (
         f'<div class="fold" markdown>\n\n'
-        f"### {each.id} · {each.package} {{ #{each.anchor} }}\n\n"
+        f"#### {each.id} · {each.package} {{ #{each.anchor} }}\n\n"
         f"{each.about}\n\n"
         f"- **{each.package}.** {each.versions}{published}{names}\n"
         f"- Rules that help: {rules}.{how} See it happen: [{page.title}]({each.page}).\n"

@@ -22,7 +22,7 @@ _SHORTEST: Final = 3
 _TAG: Final = re.compile(r"<[^>]+>")
 # Words lead to the pages that teach, before lists and reference. Names lead to what has them.
 _TEACHING: Final = ("building/", "guide/", "moving-in/", "security/", "stores/", "words/")
-_LISTING: Final = ("command/checks/", "command/zoo/")
+_LISTING: Final = ("command/checks/",)
 _BOOST: Final = 2
 
 
@@ -56,7 +56,7 @@ def _known(docs: Iterable[Mapping[str, str]]) -> dict[str, list[str]]:
             later[title.lower()].append(place)
         elif page == "rules/" and anchor.upper() in RULES:
             later[anchor].append(place)
-        elif page == "advisories/":
+        elif page == "affected/":
             for name in _ADVISORY.findall(title):
                 first[name.lower()].append(place)
             for name in _ADVISORY.findall(doc["text"]):

@@ -9,7 +9,7 @@ from typing import Any, Final
 from publish.project import Project
 from safepoint.command.examples import digest, mark, opening, read_examples, rules_of
 
-PAGE: Final = "examples.md"
+PAGE: Final = "rules.md"
 _ROW: Final = re.compile(
     r"^\| \[`(?P<name>[^`]+)`\]\S+ \| (?P<gives>.+?) \| (?P<read>.+?) \|$", re.MULTILINE
 )

@@ -19,13 +19,13 @@ def atom(project: Project) -> str:
     dated.sort(key=lambda pair: (pair[0], pair[1].id), reverse=True)
     feed = ET.Element("feed", {"xmlns": ATOM} | ({"xml:base": base()} if base() else {}))
     name = project.settings["site_name"]
-    _add(feed, "feed", f"{name}: advisories", str(dated[0][0]), "advisories/")
+    _add(feed, "feed", f"{name}: advisories", str(dated[0][0]), "affected/")
     ET.SubElement(feed, "subtitle").text = project.settings["site_description"]
     ET.SubElement(ET.SubElement(feed, "author"), "name").text = name
     ET.SubElement(feed, "link", {"rel": "self", "href": public("feed.xml")})
     for day, each in dated:
         entry = ET.SubElement(feed, "entry")
-        address = f"advisories/#{each.anchor}"
+        address = f"affected/#{each.anchor}"
         _add(entry, f"advisory/{each.id}", f"{each.id}: {each.package}", str(day), address)
         ET.SubElement(entry, "summary").text = f"{each.about} {each.versions}"
     ET.indent(feed, " ")

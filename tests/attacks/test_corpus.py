@@ -259,7 +259,7 @@ def test_files_that_exhaust_do_so(tmp_path: Path) -> None:
     )
 
 
-PAGE = ROOT / "docs" / "security" / "safe-means.md"
+PAGE = ROOT / "docs" / "security" / "scanners.md"
 SIX_GB, MANY, BUSY, CRASH, WILD = (
     "a storage of 6 GB that is not there",
     "a tensor of 10^12 elements",

@@ -42,7 +42,7 @@ PAGES: Final = [*(page.url for page in Project().pages.values()), NOT_FOUND]
 """All pages that a person can meet, the one that says that there is none among them."""
 KINDS: Final = (
     *("", "guide/", "security/pickle/", "ladder/", "errors/", "verified/", "checklists/"),
-    *("reference/journal/", NOT_FOUND),
+    *("reference/anchor/", NOT_FOUND),
 )
 """The home page and one of each kind."""
 _NAMES: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")

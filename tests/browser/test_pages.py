@@ -24,7 +24,7 @@ from playwright.sync_api import Browser, BrowserContext, Page, expect
 DEEP: Final = pytest.mark.deep
 WALKED: Final = ("checklists/",)
 """What a keyboard goes through: the others have more links, and nothing else to reach."""
-JUDGED: Final = ("", "guide/", "ladder/", "checklists/", "reference/journal/")
+JUDGED: Final = ("", "guide/", "ladder/", "checklists/", "reference/anchor/")
 """Those that axe looks at, and who has no scripts: between them they have all colours and parts.
 `make deep` takes all."""
 MENU: Final = ".md-sidebar--primary"

@@ -30,7 +30,7 @@ PAGES: Final = {
     rule.id: f"{rule.page.removesuffix('.md')}/" for rule in RULES.values() if rule.page
 }
 ADVISORIES: Final = {
-    name: f"advisories/#{each.anchor}"
+    name: f"affected/#{each.anchor}"
     for each in advisories.read(Project())
     for name in (each.id, *each.also)
 }
@@ -55,7 +55,7 @@ QUERIES: Final = {
     "tenants/": ["multi-tenant", "IDOR"],
     "security/ownership/": ["race condition"],
     "security/bounds/": ["denial of service"],
-    "security/safe-means/": ["zip bomb"],
+    "security/scanners/": ["zip bomb"],
     "langgraph/": ["LangGraph checkpointer", "SqliteSaver"],
     "agent-framework/": ["Agent Framework FileCheckpointStorage"],
     "moving-in/": ["migrate existing checkpoints"],

@@ -130,8 +130,8 @@ def test_a_module_without_a_heading_is_not_in_the_contents() -> None:
     assert re.search(r"docstring_options:\s+returns_multiple_items: false", settings)
 
 
-def test_the_examples_page_lists_every_snippet() -> None:
-    listed = re.findall(r"^\| \[`(.*?)`\]\(examples/\1\) \|", PAGES["docs/examples.md"], re.M)
+def test_the_page_of_rules_lists_every_snippet() -> None:
+    listed = re.findall(r"^\| \[`(.*?)`\]\(examples/\1\) \|", PAGES["docs/rules.md"], re.M)
     assert {file.name for file in (ROOT / "snippets").glob("*.py")} <= set(listed)
 
 

@@ -11,8 +11,9 @@ def tables() -> str:
     """Return a table for each kind of place, with a row for each deployment."""
     lines: list[str] = []
     for kind in dict.fromkeys(case.kind for case in CASES.values()):
-        lines += [f"### {kind}", "", "| name | what it is | exit | what the audit says |"]
-        lines += ["|:---|:---|:---|:---|", *_rows(kind), ""]
+        lines += ['<div class="fold" markdown>', "", f"### {kind}", ""]
+        lines += ["| name | what it is | exit | what the audit says |", "|:---|:---|:---|:---|"]
+        lines += [*_rows(kind), "", "</div>", ""]
     return "\n".join(lines[:-1])
 
 
