@@ -59,8 +59,8 @@ class Page:
     @property
     def tests(self) -> list[str]:
         """The tests, and files of tests, that it names under "Tested by"."""
-        said = _TESTED_BY.search(self.text)
-        return re.findall(r"tests/[\w/.]+\.py(?:::\w+)?", said[0]) if said else []
+        said = " ".join(_TESTED_BY.findall(self.text))
+        return re.findall(r"tests/[\w/.]+\.py(?:::\w+)?", said)
 
 
 @dataclass(frozen=True)

@@ -108,8 +108,8 @@ def test_a_version_on_a_page_is_the_one_that_ran() -> None:
 
 def missing_tests(text: str) -> list[str]:
     """List the files that the `Tested by` line names and that are not there."""
-    (line,) = re.findall(r"^\*\*Tested by\*\* (.*?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
-    named = re.findall(r"tests/[^\s`:]*", line)
+    lines = re.findall(r"^\*\*Tested by\*\* (.*?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    named = re.findall(r"tests/[^\s`:]*", " ".join(lines))
     return [n for n in named or ["none"] if not (n.endswith(".py") and (ROOT / n).is_file())]
 
 
