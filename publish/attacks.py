@@ -109,8 +109,7 @@ def markdown(project: Project, group: str) -> str:
         head, rest = _END.split(about, maxsplit=1)
         parts += ['<div class="fold attacks" markdown>', f"### {head}"]
         parts += [rest[0].upper() + rest[1:]] if rest else []
-        those = [each for each in attacks if each.about == about]
-        parts += [*(_item(each, project) for each in those), "</div>"]
+        parts += [_item(each, project) for each in attacks if each.about == about] + ["</div>"]
     return "\n\n".join(parts)
 
 
@@ -139,5 +138,4 @@ def _item(attack: Listed, project: Project) -> str:
         what = "detected" if attack.seen else "nothing to strike"
         title = list(TARGETS.values())[attack.rung].title
         said += f" · {what} from rung {attack.rung} on, {title}"
-    said += f" · `{attack.command}`"
-    return f"#### {attack.id} {{ #{attack.id} }}\n\n{attack.story}  \n{said}"
+    return f"#### {attack.id} {{ #{attack.id} }}\n\n{attack.story}  \n{said} · `{attack.command}`"

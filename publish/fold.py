@@ -7,7 +7,7 @@ from typing import Final
 
 _ENTRY: Final = re.compile(
     r'<div(?P<attributes> class="(?:fold|doc doc-object)\b[^>]*)>\s*'
-    r"(?P<heading><(?P<level>h\d)\b.*?</(?P=level)>)",
+    r"(?P<heading><(?P<level>h\d)\b.*?)(?:\s*<a [^>]*headerlink.*?</a>)?(?P<end></(?P=level)>)",
     re.DOTALL,
 )
 _DIV: Final = re.compile(r"<(?P<ends>/?)div\b[^>]*>")
@@ -16,7 +16,7 @@ _DIV: Final = re.compile(r"<(?P<ends>/?)div\b[^>]*>")
 def folded(html: str) -> str:
     """Return the HTML with each `div.fold`, and each object of the API, as a fold.
 
-    Its heading opens it, and stays a heading. A link to a place in it opens it as well. What is
+    Its heading opens it, stays a heading, and loses its own link: a button has none inside. A link to a place in it opens it as well. What is
     inside of another one is not folded again.
     """
     parts: list[str] = []
@@ -29,7 +29,9 @@ def folded(html: str) -> str:
             depth += -1 if div["ends"] else 1
             if not depth:
                 break
-        opened = f"<details{entry['attributes']}><summary>{entry['heading']}</summary>"
+        opened = (
+            f"<details{entry['attributes']}><summary>{entry['heading']}{entry['end']}</summary>"
+        )
         parts += [html[done : entry.start()], opened, html[entry.end() : div.start()], "</details>"]
         done = div.end()
     return "".join([*parts, html[done:]])

@@ -27,6 +27,8 @@ WALKED: Final = ("checklists/",)
 JUDGED: Final = ("", "guide/", "ladder/", "checklists/", "reference/anchor/")
 """Those that axe looks at, and who has no scripts: between them they have all colours and parts.
 `make deep` takes all."""
+TALLEST: Final = 12_000
+"""How many pixels high a page may be at a width of 1,440: lists are folded, or split."""
 MENU: Final = ".md-sidebar--primary"
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
 LOOK: Final = """() => ({
@@ -90,6 +92,7 @@ def test_a_page_is_quiet_and_fits(site: Site, visit: Visit, name: str) -> None:
     assert page.locator("article .whole:visible").evaluate_all(PARTED) == []
     page.set_viewport_size({"width": 1440, "height": 900})
     assert page.evaluate(OVERFLOW) == 0
+    assert page.evaluate("document.documentElement.scrollHeight") <= TALLEST
     seen: dict[str, Any] = page.evaluate(LOOK)
     assert seen["images"] == []
     assert [block for block in seen["blocks"] if odd(block)] == []
@@ -218,6 +221,21 @@ def test_the_menu_opens_and_closes_and_tab_begins_at_a_link_that_skips_it(
     page.keyboard.press("Escape")
     expect(words).not_to_be_visible()
     expect(page.get_by_role("button", name="Menu")).to_be_focused()
+
+
+def test_a_link_to_a_place_in_a_fold_opens_it(site: Site, context: BrowserContext) -> None:
+    """Also from an old address."""
+    for name, place in (
+        ("errors/", "invalidid"),
+        ("attacks/", "edit-state"),
+        ("reference/resuming/", "safepoint.Gate.decide"),
+        ("advisories/", "cve-2025-67644"),
+    ):
+        page = context.new_page()
+        page.goto(f"{site.address}{name}#{place}")
+        expect(
+            page.locator(f"details[open]:is([id='{place}'], :has([id='{place}']))")
+        ).to_be_visible()
 
 
 def test_the_policy_refuses_what_was_not_there_when_it_was_built(
