@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 # A test that names no number of examples takes it from here; `make fuzz` asks for the long one.
 _SLOW = [HealthCheck.too_slow, HealthCheck.data_too_large]
 settings.register_profile("quick", max_examples=100, deadline=None, suppress_health_check=_SLOW)
-settings.register_profile("fuzz", settings.get_profile("quick"), max_examples=10_000)
+settings.register_profile("fuzz", settings.get_profile("quick"), max_examples=5_000)
 settings.load_profile("quick")
 
 # A shell ignores it for what it starts in the background, and so would all that the tests start.
