@@ -87,10 +87,12 @@ _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-# Classes of libraries: what holds them needs their code, and need not be an attack.
+# Classes of libraries: what holds them needs their code, and need not be an attack. Not all of a
+# library: torch.distributed.elastic and joblib.externals have classes that start a program.
 _CLASS: Final = re.compile(
-    r"(__main__|argparse|sklearn|torch\.(nn\.modules|optim|distributed)|ultralytics|models|pandas|scipy|joblib"
-    r"|transformers|xgboost|lightgbm)(\.[A-Za-z_]\w*)*\._?[A-Z]\w*"
+    r"(__main__|argparse|sklearn|torch\.(nn\.modules|optim)|torch\.distributed\.checkpoint\.metadata"
+    r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics|models|pandas|scipy"
+    r"|joblib\.numpy_pickle(_compat)?|transformers|xgboost|lightgbm)(\.[A-Za-z_]\w*)*\._?[A-Z]\w*"
 )
 
 
