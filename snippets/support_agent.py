@@ -8,7 +8,7 @@ terminal, and somebody who can write the database.
 import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing
 from contextvars import ContextVar
 from datetime import timedelta
 from decimal import Decimal
@@ -87,14 +87,10 @@ def support(saver):
 
 @asynccontextmanager
 async def lifespan(app):
-    store = settings.read().store("support")  # as the command sees it
-    with ExitStack() as stack:
-        ledger = store.opened(stack, write=True)
-        gate = store.gate_of(store.answers_of(stack))
-        saver = SealedSaver(
-            ledger, gate=gate, types=[Ticket, Order], tenant=tenant.get
-        )
-        yield {"agent": support(saver), "saver": saver}
+    saver = SealedSaver.from_settings(  # the store as the command sees it
+        "support", types=[Ticket, Order], tenant=tenant.get
+    )
+    yield {"agent": support(saver), "saver": saver}
 
 
 async def handle(request):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from contextlib import ExitStack
 from copy import copy
 from functools import lru_cache, partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
+from safepoint import settings
 from safepoint.core.errors import ConfigurationError, ResumeRefused
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_tenant
@@ -36,6 +38,26 @@ class Tenanted:
             check_tenant("any", ledger.tenant_name)
         self._ledger, self._tenant = ledger, tenant
         self._of: Final = lru_cache(_REMEMBERED)(ledger.tenant)
+
+    @classmethod
+    def from_settings(cls, store: str, **options: Any) -> Self:
+        """Open a store as the commands do: with its journal, and the people who may approve in it.
+
+        It is read from the file that SAFEPOINT_CONFIG names, or from the user's own settings, or
+        is in the default places. It stays open until the process ends.
+
+        Args:
+            store: the name of the store.
+            options: the other arguments; `ledger` and `gate` are those of the store.
+
+        Raises:
+            NotFound: there is no such store.
+            CheckpointError: the settings cannot be read, or a part of the store refuses.
+        """
+        made: Callable[..., Self] = cls
+        found, stack = settings.read().store(store), ExitStack()
+        ledger = found.opened(stack, write=True)
+        return made(ledger, gate=found.gate_of(found.answers_of(stack)), **options)
 
     @property
     def ledger(self) -> Ledger:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import socket
+from contextlib import ExitStack
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 from safepoint.core.errors import ConfigurationError
 from safepoint.core.keys import SigningKey
+from safepoint.core.names import Head
 from safepoint.places import open_answers, open_ledger
+from safepoint.resume.gate import Gate
 from safepoint.settings import VARIABLE, read
+from safepoint.shared.desk import Desk
 from tests.harness.optional import need
 from tests.unit.commands import said
 
@@ -145,6 +150,42 @@ def test_settings_count_that_are_named_or_the_users_own(
     for name in (VARIABLE, "HOME"):
         monkeypatch.delenv(name)
     assert read().stores == []  # who has no home has none
+
+
+@pytest.mark.parametrize(
+    ("package", "adapter"),
+    [("langgraph", "SealedSaver"), ("agent_framework", "SealedCheckpointStorage")],
+)
+def test_an_adapter_takes_the_people_of_named_settings_and_none_of_a_planted_file(
+    clone: Path, monkeypatch: pytest.MonkeyPatch, package: str, adapter: str
+) -> None:
+    """The worker pays what these people sign, so its people are those of the commands."""
+    need(package, f"needs safepoint[{package}]")
+    made = getattr(import_module(f"safepoint.{package}"), adapter).from_settings
+    assert said("init", "invoices")[0] == 0
+    for name in ("dana", "mallory"):
+        file = Path.home() / f"{name}.pub"
+        SigningKey.from_file(Path.home() / f"{name}.key", create=True).public.to_file(file)
+    assert said("people", "invoices", "--add", "dana", Path.home() / "dana.pub")[0] == 0
+    (clone / "evil").mkdir(mode=0o700)
+    (clone / "evil/mallory.pub").write_bytes((Path.home() / "mallory.pub").read_bytes())
+    (clone / "safepoint.toml").write_text('[stores.invoices]\napprovers = "evil"\n')
+
+    def people() -> tuple[str, ...]:
+        found = made("invoices", types=[Head])
+        with ExitStack() as stack:
+            desk = Desk.open(read().store("invoices"), stack)
+            assert desk.gate.approvers.keys == found.gate.approvers.keys
+        found.ledger.save("order-7", {"amount": 42})
+        assert [*found.ledger.journal.show()]
+        assert found.gate.answers
+        return tuple(found.gate.approvers.names)
+
+    assert people() == ("dana",)
+    monkeypatch.setenv(VARIABLE, "safepoint.toml")  # now it is named
+    assert people() == ("mallory",)
+    with pytest.raises(TypeError, match="gate"):
+        made("invoices", gate=Gate())
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664])
