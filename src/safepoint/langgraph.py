@@ -54,7 +54,7 @@ from safepoint.resume.asking import Approved, Asking, check_askable, check_held,
 from safepoint.resume.gate import Gate, ToolSet
 
 try:
-    from langchain_core import messages
+    from langchain_core import agents, messages
     from langchain_core.callbacks import BaseCallbackHandler
     from langchain_core.documents import Document
     from langchain_core.messages.base import TextAccessor
@@ -95,12 +95,13 @@ _POOL: Final = 8
 
 # --- values
 
-_MESSAGES: Final = (
+_LANGCHAIN: Final = (
+    *(agents.AgentAction, agents.AgentActionMessageLog, agents.AgentFinish, agents.AgentStep),
     *(messages.AIMessage, messages.AIMessageChunk, messages.ChatMessage),
     *(messages.ChatMessageChunk, messages.FunctionMessage, messages.FunctionMessageChunk),
     *(messages.HumanMessage, messages.HumanMessageChunk, messages.RemoveMessage),
     *(messages.SystemMessage, messages.SystemMessageChunk),
-    *(messages.ToolMessage, messages.ToolMessageChunk),
+    *(messages.ToolMessage, messages.ToolMessageChunk, Document),
 )
 _ADDRESSES: Final = (
     *(ipaddress.IPv4Address, ipaddress.IPv4Interface, ipaddress.IPv4Network),
@@ -132,13 +133,12 @@ class Asked(str):
 
 _CONVERTERS: Final = (
     Converter(QUESTION, Asked, str, Asked),
-    *(_by_fields(f"langchain.{cls.__name__}", cls) for cls in (*_MESSAGES, Document)),
+    *(_by_fields(f"langchain.{cls.__name__}", cls) for cls in _LANGCHAIN),
     Converter("langchain.TextAccessor", TextAccessor, str, TextAccessor),  # a message's `text`
     Converter("langchain.AddableDict", AddableDict, dict, AddableDict),
-    _by_fields("langgraph.DeltaSnapshot", _DeltaSnapshot),
     *(
-        _by_fields(f"langgraph.{cls.__name__}", cls)
-        for cls in (Command, Interrupt, Overwrite, Send, TimeoutPolicy)
+        _by_fields(f"langgraph.{cls.__name__.strip('_')}", cls)
+        for cls in (Command, Interrupt, Overwrite, Send, TimeoutPolicy, _DeltaSnapshot)
     ),
     *(Converter(f"net.{cls.__name__}", cls, str, cls) for cls in _ADDRESSES),
     Converter("deque", deque, lambda value: [[*value], value.maxlen], lambda saved: deque(*saved)),
@@ -179,6 +179,7 @@ class _Run(BaseCallbackHandler):
     """
 
     run_inline = True  # in the task that starts the run
+    ignore_chat_model = True
 
     def __init__(self) -> None:
         self.outer: ref[_Run] | None = _RUN.get()
@@ -187,10 +188,6 @@ class _Run(BaseCallbackHandler):
         self.refused: Exception | None = None
         self.leaves: list[finalize[..., _Run]] = []
         self.ended: bool = False
-
-    @property
-    def ignore_chat_model(self) -> bool:
-        return True
 
     def on_chain_start(self, *given: Any, **_: Any) -> None:
         self.given = given[1]

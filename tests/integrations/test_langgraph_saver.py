@@ -51,6 +51,7 @@ from tests.house import DANA, STORE, Counting, House, Memory, opened
 
 need("langgraph.checkpoint.conformance", "needs langgraph-checkpoint-conformance")
 
+from langchain_core.agents import AgentAction, AgentActionMessageLog, AgentFinish, AgentStep
 from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.documents import Document
 from langchain_core.messages import (
@@ -396,6 +397,12 @@ KEPT: dict[str, Any] = {
         RemoveMessage(id="1"),
     ],
     "a message's text": [HumanMessage("said").text, AddableDict(said=HumanMessage("said").text)],
+    "an agent's steps": [
+        AgentAction("pay", {"n": (1,)}, "log"),
+        AgentActionMessageLog(tool="t", tool_input="x", log="", message_log=[AIMessage("a")]),
+        AgentStep(action=AgentAction("t", "x", ""), observation=Decimal(7)),
+        AgentFinish({"output": (1,)}, "log"),
+    ],
     "a document": Document("text", metadata={"n": (1,)}, id="d"),
     "langgraph": [
         Send("node", {"n": (1,)}),
