@@ -42,7 +42,7 @@ def last_month():
     return Workflow("invoice", [fetch, pay], version="1")
 
 
-last_month().begin(ledger, thread="order-7").step()  # and the release comes
+last_month().begin(ledger, thread="order-7").step()  # then the release
 
 
 # Version 2: amounts are in euros.
