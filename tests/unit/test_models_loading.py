@@ -152,6 +152,13 @@ NO_DATA = {
 }
 
 
+def test_a_scan_says_that_it_does_not_see_past_an_array() -> None:
+    """It said nothing of `os.system` there, which joblib calls."""
+    found = inspect(JOBLIB[:-1] + b"cos\nsystem\n(S'id'\ntR.")
+    assert found.unseen == ("What follows its first array is not looked into: joblib runs it.",)
+    assert not found.plain
+
+
 def test_a_distributed_checkpoint_is_told_as_one(tmp_path: Path) -> None:
     """It was called damaged, and to be fetched again."""
     with warnings.catch_warnings():

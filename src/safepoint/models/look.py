@@ -512,6 +512,8 @@ class _Inspector:
                 self._unseen.append(f"It is {kind.sentence}.")
         if kind is Format.TORCH_SCRIPT:
             self._unseen.append("It holds code of TorchScript, which is not looked into.")
+        if kind is Format.JOBLIB:
+            self._unseen.append("What follows its first array is not looked into: joblib runs it.")
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
         seen = tuple(self._pickles), tuple(self._unseen)
