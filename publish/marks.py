@@ -45,16 +45,10 @@ def mark(entry: Entry | None, evidence: Evidence) -> str:
     run = evidence.run
     if entry is None or run is None:
         return '<p class="proof proof--never">Not run since it was written</p>'
-    software = ", ".join(
-        [
-            "Python " + run.python,
-            *(f"{name} {version}" for name, version in entry.versions.items()),
-        ]
-    )
     proof = " · ".join(
         (
             f"{run.started:%Y-%m-%d %H:%M} UTC",
-            software,
+            f"Python {run.python}",
             f"test {entry.test}",
             f"commit {run.commit[:10]}" if run.commit else "no commit",
         )

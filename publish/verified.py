@@ -27,7 +27,7 @@ def line(project: Project) -> str:
     if found.state == "current" and found.run:
         said = (
             f"{found.counts['ran']} blocks, code and what it prints, on these pages and in the "
-            f"repository, ran on {found.run.started:%Y-%m-%d}, on the versions that each one names."
+            f"repository, ran on {found.run.started:%Y-%m-%d}, on Python {found.run.python}."
         )
     elif found.entries:
         said = "Not everything here is as it was when it was last run. Each block says how it is."

@@ -8,10 +8,8 @@ run that was stopped, or had only a part to do, cannot look like one that passed
 
 from __future__ import annotations
 
-import ast
 import hashlib
 import inspect
-import math
 import platform
 import re
 import sqlite3
@@ -81,11 +79,10 @@ class Run(NamedTuple):
 
 
 class Case(NamedTuple):
-    """How a test ended, how long it took, and what it says of itself."""
+    """How a test ended, and what it says of itself."""
 
     test: str
     result: Result
-    ms: float
     properties: Properties
 
 
@@ -98,8 +95,6 @@ class Entry(NamedTuple):
     language: str
     sha256: str
     outcome: Outcome
-    ms: float = 0.0
-    versions: Mapping[str, str] = MappingProxyType({})
 
     @property
     def test(self) -> str:
@@ -115,14 +110,12 @@ class Proof(NamedTuple):
         name: what the rule names.
         test: the test, without the parameters of its cases.
         outcome: `passed` if all cases that ran have passed, of those that the rule names.
-        ms: how long all cases took.
     """
 
     leg: str
     name: str
     test: str
     outcome: Result
-    ms: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -146,7 +139,7 @@ class Read:
                 if leg in LEGS:
                     held[leg, name, case.test.partition("[")[0]].append(case)
         return [
-            Proof(*key, worst(c.result for c in cases) or "failed", sum(c.ms for c in cases))
+            Proof(*key, worst(case.result for case in cases) or "failed")
             for key, cases in held.items()
         ]
 
@@ -248,10 +241,7 @@ def _case(element: ET.Element) -> Case:
     # One whose process died, or a file that cannot be read, has no properties.
     name, file = element.attrib["name"], element.get("file", "")
     test = dict(properties).get("id") or (f"{file}::{name}" if element.get("classname") else file)
-    ms = 1000 * float(element.attrib["time"])
-    if not 0 <= ms < math.inf:
-        raise ValueError
-    return Case(plain(test), result, round(ms, 1), properties)
+    return Case(plain(test), result, properties)
 
 
 def _entry(case: Case) -> Entry | None:
@@ -263,9 +253,8 @@ def _entry(case: Case) -> Entry | None:
         raise ValueError(f"{case.test} is no block")
     ended: Outcome = "checked" if "checked" in said else "ran"
     outcome: Outcome = ended if case.result == "passed" else case.result
-    number, versions = int(said["block"]), _pairs(case.properties, "version")
     page, line, language = place.groups()
-    return Entry(page, int(line), number, language, said["sha256"], outcome, case.ms, versions)
+    return Entry(page, int(line), int(said["block"]), language, said["sha256"], outcome)
 
 
 def find(entries: list[Entry], sought: str, *, take: bool = False) -> Entry | None:
@@ -282,18 +271,17 @@ def describe_run(root: Path) -> list[tuple[str, str]]:
         ("commit", commit_of(root) or ""),
         ("python", platform.python_version()),
         ("system", platform.system()),
-        *(("version", f"{name} {version}") for name, version in versions(PACKAGES).items()),
+        *(("version", f"{name} {version}") for name, version in versions().items()),
         *(("source", f"{name} {digest}") for name, digest in sources(root).items()),
     ]
 
 
-def describe_block(block: Block, imported: Iterable[str] = ()) -> list[tuple[str, str]]:
-    """Return what the test of a block says of itself, with what its page has imported."""
+def describe_block(block: Block) -> list[tuple[str, str]]:
+    """Return what the test of a block says of itself."""
     return [
         ("block", str(block.number)),
         ("sha256", block.digest),
         *([("checked", "only")] if "data-check" in block.attributes else []),
-        *(("version", f"{name} {version}") for name, version in versions(imported).items()),
     ]
 
 
@@ -393,28 +381,13 @@ _SOURCES: Final = (
 TESTS: Final = "tests"
 """All other tests. No block depends on them."""
 _NOT_SOURCES: Final = frozenset({".pyc", ".svg", ".png", ".css", ".js"})
-PACKAGES: Final = {
-    "safepoint": "safepoint",
-    "agent_framework": "agent-framework-core",
-    "bandit": "bandit",
-    "cryptography": "cryptography",
-    "fickling": "fickling",
-    "langgraph.checkpoint": "langgraph-checkpoint",
-    "langgraph.checkpoint.postgres": "langgraph-checkpoint-postgres",
-    "langgraph.checkpoint.sqlite": "langgraph-checkpoint-sqlite",
-    "langgraph.graph": "langgraph",
-    "modelscan": "modelscan",
-    "numpy": "numpy",
-    "picklescan": "picklescan",
-    "psycopg": "psycopg",
-    "pydantic": "pydantic",
-    "ruff": "ruff",
-    "safepoint.testing.postgres": "PostgreSQL",
-    "safetensors": "safetensors",
-    "sqlite3": "SQLite",
-    "torch": "torch",
-}
-"""Modules whose versions matter, with the names of their distributions, or of their databases."""
+PACKAGES: Final = (
+    *("PostgreSQL", "SQLite", "agent-framework-core", "bandit", "cryptography", "fickling"),
+    *("langgraph", "langgraph-checkpoint", "langgraph-checkpoint-postgres"),
+    *("langgraph-checkpoint-sqlite", "modelscan", "numpy", "picklescan", "psycopg", "pydantic"),
+    *("ruff", "safepoint", "safetensors", "torch"),
+)
+"""The distributions and the databases whose versions matter."""
 
 
 def sources(root: Path) -> dict[str, str]:
@@ -454,10 +427,9 @@ def commit_of(root: Path) -> str | None:
     return _said("git", "rev-parse", "--verify", "HEAD", cwd=root)
 
 
-def versions(modules: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages among `modules` that matter."""
-    found = {PACKAGES[name]: _version(PACKAGES[name]) for name in set(modules) & set(PACKAGES)}
-    return {name: version for name, version in sorted(found.items()) if version}
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that matter."""
+    return {name: version for name in PACKAGES if (version := _version(name))}
 
 
 @cache
@@ -475,28 +447,6 @@ def _version(distribution: str) -> str | None:
         return None
 
 
-def imported_by(block: Block) -> set[str]:
-    """Return the modules that a block imports or starts, by their first names, or as PACKAGES."""
-    if "data-check" in block.attributes:
-        return set()
-    if block.language == "sql":
-        return {"safepoint.testing.postgres"}
-    if block.language == "bash":
-        programs = set(re.findall(r"(?:^|[|;&(])[ \t]*([\w.-]+)", block.text, re.MULTILINE))
-        started = {module for module, name in PACKAGES.items() if name in programs}
-        return started | set(re.findall(r"\bpython3? +-m +(\w+)", block.text))
-    if block.language != "python":
-        return set()
-    try:
-        nodes = list(ast.walk(ast.parse(block.text)))
-    except SyntaxError:
-        return set()
-    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
-    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
-    known = {key for name in names for key in PACKAGES if f"{name}.".startswith(f"{key}.")}
-    return known | {name.partition(".")[0] for name in names} - {""}
-
-
 def pretend(file: Path, root: Path) -> Path:
     """Write evidence as if all had run, so that the marks can be looked at before anything has."""
     blocks = [block for page in written_blocks(root).values() for block in page]
@@ -504,7 +454,7 @@ def pretend(file: Path, root: Path) -> Path:
     cases = {test: [each for each in said if each[0] != "checked"] for test, said in ran.items()}
     cases |= {"pretended": [(leg, name) for leg, names in NAMED.items() for name in sorted(names)]}
     said = [("commit", ""), *describe_run(root)[1:], *END.items()]  # no commit stands for it
-    return write(file, said, [Case(test, "passed", 12.3, has) for test, has in cases.items()])
+    return write(file, said, [Case(test, "passed", has) for test, has in cases.items()])
 
 
 def write(file: Path, run: Properties, cases: Iterable[Case]) -> Path:
@@ -512,8 +462,8 @@ def write(file: Path, run: Properties, cases: Iterable[Case]) -> Path:
     whole = ET.Element("testsuites")
     suite = ET.SubElement(whole, "testsuite", timestamp=datetime.now(UTC).isoformat())
     _add(suite, run)
-    for test, result, ms, properties in cases:
-        case = ET.SubElement(suite, "testcase", classname="x", name="x", time=f"{ms / 1000:.3f}")
+    for test, result, properties in cases:
+        case = ET.SubElement(suite, "testcase", classname="x", name="x")
         _add(case, [("id", test), *properties])
         if result != "passed":
             ET.SubElement(case, {"failed": "failure"}.get(result, result))

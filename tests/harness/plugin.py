@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import tempfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any, Final
@@ -27,7 +27,6 @@ from tests.harness.evidence import (
     describe_block,
     describe_run,
     held_by,
-    imported_by,
     result_of,
     worst,
 )
@@ -40,14 +39,13 @@ _BEGUN = pytest.StashKey[Properties]()
 _CASES: dict[str, Case] = {}
 _SKIPS: Counter[str] = Counter()
 _FOUND: Counter[str] = Counter()
-_IMPORTED: defaultdict[object, set[str]] = defaultdict(set)
 _SAID: list[str] = []
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Get ready to collect. Remove old evidence, and remember what is there."""
-    for kept in (_CASES, _SKIPS, _FOUND, _IMPORTED, _SAID):
+    for kept in (_CASES, _SKIPS, _FOUND, _SAID):
         kept.clear()
     config.addinivalue_line("markers", f"{_DEEP}: takes long, so `make deep` runs it")
     if SHARED not in os.environ:
@@ -110,13 +108,11 @@ def pytest_runtest_protocol(item: pytest.Item) -> None:
 def pytest_runtest_makereport(
     item: pytest.Item,
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Let a block say what it is, and on what it ran."""
+    """Let a block say what it is."""
     report = yield
     if isinstance(item, SybilItem) and (report.when == "call" or report.failed):
         block: Block = item.example.parsed
-        imported = _IMPORTED[block.place]
-        imported |= set() if report.skipped else imported_by(block)
-        item.user_properties += describe_block(block, imported)
+        item.user_properties += describe_block(block)
     return report
 
 
@@ -139,10 +135,8 @@ def _keep(name: str, result: Result | None, report: Any) -> None:
     before = _CASES.get(name)
     found = worst(each for each in (result, before and before.result) if each)
     if found:
-        duration = report.duration if getattr(report, "when", "") == "call" else 0.0
-        ms = 1000 * duration + (before.ms if before else 0.0)
         said = [(key, value) for key, value in getattr(report, "user_properties", ())]
-        _CASES[name] = Case(name, found, ms, said)
+        _CASES[name] = Case(name, found, said)
 
 
 @pytest.hookimpl(optionalhook=True)
