@@ -278,12 +278,19 @@ def test_a_row_shows_values_as_people_write_them_and_quotes_what_could_mislead(
     monkeypatch.setenv("TZ", "XYZ-2")
     time.tzset()
     asked = {"amount": Decimal("39.00"), "count": 7, "to": "39.00", "on": True, "who": "True"}
-    more = {"mail": "ann@acme.example", "note": "a, b  7", "odd": "\u0430nn", "x y": None}
+    more = {
+        "fee": "lO.OO",
+        "mail": "ann@acme.example",
+        "note": "a, b  7",
+        "odd": "\u0430nn",
+        "x y": None,
+    }
     office.start(thread_name("Order #7"), Ask("pay", {**asked, **more}))
     row = office.run("waiting", "invoices")[1].splitlines()[1]
     assert row.startswith(
-        "'Order #7'  pay: amount 39.00, count 7, mail ann@acme.example, note 'a, b\\x20\\x207',"
-        " odd '\\u0430nn', on True, to '39.00', who 'True', 'x y' None  0 of 1  "
+        "'Order #7'  pay: amount 39.00, count 7, fee 'lO.OO', mail ann@acme.example,"
+        " note 'a, b\\x20\\x207', odd '\\u0430nn', on True, to '39.00', who 'True',"
+        " 'x y' None  0 of 1  "
     )
     here, there = re.findall(r"(\d\d):\d\d XYZ \((\d\d):\d\d UTC\)", row)[0]
     assert (int(here) - int(there)) % 24 == 2

@@ -18,7 +18,10 @@ from safepoint.core.names import DEFAULT_LIMITS, Limits
 from safepoint.resume.approval import shown
 
 # Text that nobody takes for a number, for another type or for the end of a value.
-_WORD: Final = re.compile(r"(?!(?:true|false|none|nan|inf(inity)?)$)[a-z][\w.@+-]*", re.I | re.A)
+_WORD: Final = re.compile(
+    r"(?!(?:true|false|none|nan|inf(inity)?|[lio\d.]+(e[+-]?[lio\d]+)?)$)[a-z][\w.@+-]*",
+    re.I | re.A,
+)
 _SPELLED: Final[dict[type, str]] = {Decimal: "decimal", UUID: "uuid"}
 
 
