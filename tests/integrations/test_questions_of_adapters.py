@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Gate, Keyring, Ledger, Policy
+from safepoint import Ask, Gate, Keyring, Ledger, Policy, Workflow
 from safepoint.core import ledger
 from safepoint.core.codec import Codec
 from safepoint.resume.approval import Question, Reason
@@ -169,4 +169,59 @@ def test_people_answer_a_graph_from_the_terminal(tmp_path: Path) -> None:
     assert office.run("waiting", "invoices")[1].count("  1 of 1  ") == 2
     waiting = graph().get_state(RUN, subgraphs=True).interrupts
     graph().invoke(Command(resume={each.id: "" for each in waiting}), RUN)
+    assert office.run("waiting", "invoices")[:2] == (0, "Nothing waits in invoices.\n")
+
+
+@pytest.mark.parametrize("kind", ["graph", "workflow"])
+def test_what_was_approved_and_did_not_end_is_listed_until_it_does(
+    tmp_path: Path, kind: str
+) -> None:
+    """A node died after its answer was used: nothing else says that the run has to be resumed."""
+    office = Store(tmp_path)
+    dies = [True]
+
+    def pay(*_: Any) -> dict[str, Any]:
+        if dies:
+            raise MemoryError
+        return {"paid": 42}
+
+    def ask(_: Any) -> Ask:
+        return Ask("pay", {"amount": 42})
+
+    def go(given: Any = None) -> None:
+        if kind == "workflow":
+            flow = Workflow("invoice", [ask, pay], gate=gate)
+            with suppress(MemoryError):
+                if given:
+                    flow.start(office.ledger(), thread="order-7")
+                else:
+                    flow.resume(office.ledger(), "order-7")
+            return
+        saver = SealedSaver(office.ledger(), gate=gate)
+        graph = StateGraph(Order)
+        graph.add_node("pay", lambda _: (saver.ask("pay", {"amount": 42}), pay())[1])
+        graph.add_edge(START, "pay")
+        with suppress(MemoryError):
+            graph.compile(saver).invoke(given or Command(resume=""), RUN)
+
+    gate = office.flow().gate
+    office.ledger().save("order-8", {"early": 5, "writes": 5})  # no graph's
+    go({"amount": 42})
+    [asked] = office.waiting()
+    assert asked["state"] == "waiting"
+    dana = ("approve", "invoices", asked["thread"], "--key", "dana.key", "--digest")
+    assert office.run(*dana, asked["digest"])[0] == 0
+    go()
+    [left] = office.waiting()
+    assert (left["state"], left["digest"]) == ("approved, not finished", asked["digest"])
+    out = office.run("waiting", "invoices")[1]
+    assert "  approved, not finished  " in out
+    out = office.run("waiting", "invoices", asked["thread"])[1]
+    assert "resume the run, and its step gets the same key" in out
+    with _at_time(days=3):  # the desk does not read the journal
+        assert [each["state"] for each in office.waiting()] == ["waiting"]
+    status, _, err = office.run(*dana, asked["digest"])
+    assert (status, "waits for nobody" in err) == (1, True), err
+    dies.clear()
+    go()
     assert office.run("waiting", "invoices")[:2] == (0, "Nothing waits in invoices.\n")

@@ -96,7 +96,7 @@ def _waiting(options: argparse.Namespace) -> int:
                 if options.thread is not None and thread not in (options.thread, framework):
                     continue
                 try:
-                    waits += desk.waits(thread)
+                    waits += desk.waits(thread, approved=True)
                 except ThreadDeleted:
                     continue
                 except CheckpointError as error:

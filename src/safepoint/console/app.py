@@ -280,7 +280,7 @@ class Console:
         with self._desk(subject) as desk:
             if subject.question is None:
                 holds = [each.hold for each in desk.holds(desk.thread(subject.thread))]
-                desk.check_operator(name)
+                desk.check_listed(name, desk.gate.operators, "operator")
                 if subject.act == "release" and subject.hold not in holds:
                     raise ResumeRefused(
                         f"That hold of {subject.thread} has been released already.",

@@ -302,13 +302,16 @@ class Asking(NamedTuple):
         spent = self._find_end(datetime.now(UTC))[1]
         return spent.answers if spent and (spent.used or spent.answers) else None
 
-    def is_answered(self, notes: list[Link]) -> bool:
-        """Tell whether one of these notes, newest first, answers the question.
+    def verdict_in(self, notes: list[Link]) -> Literal["approved", "denied", "ended", ""]:
+        """Return how one of these notes, newest first, answers the question; "" if none does.
 
         Only a journal knows that an answer was used before it expired, or a denial before its key
         was revoked.
         """
-        return self._find_spent(notes[::-1], datetime.now(UTC)) is not None
+        spent = self._find_spent(notes[::-1], datetime.now(UTC))
+        if spent is None:
+            return ""
+        return spent.answers[0].verdict if spent.answers else "ended"
 
     def _spend(self, signed: object, now: datetime) -> tuple[Answer, ...]:
         """Append a note with the answer, or find one, and tell the journal before it is used."""

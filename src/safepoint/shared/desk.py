@@ -34,7 +34,7 @@ from safepoint.shared.terminal import when
 
 Verb = Literal["approve", "deny"]
 Role = Literal["approver", "operator"]
-State = Literal["waiting", "held", "denied", "expired"]
+State = Literal["waiting", "held", "denied", "expired", "approved, not finished"]
 _LOOK: Final = "Nothing was signed. Look at the run again."
 _NO_ANSWERS: Final = "Name them in its settings: answers and answers-anchor."
 
@@ -51,6 +51,7 @@ class Wait(NamedTuple):
         yes: those who did, as far as their yes counts now.
         no: the denials, each with its reason.
         holds: the holds of its thread that nobody has released.
+        is_approved: whether a worker used the approval, and its step has not ended.
     """
 
     ledger: Ledger
@@ -60,6 +61,7 @@ class Wait(NamedTuple):
     yes: tuple[str, ...] = ()
     no: tuple[Answer, ...] = ()
     holds: tuple[Order, ...] = ()
+    is_approved: bool = False
 
     @property
     def digest(self) -> str:
@@ -72,16 +74,13 @@ class Wait(NamedTuple):
         return with_tenant(self.ledger.tenant_name, self.question.thread)
 
     @property
-    def is_over(self) -> bool:
-        """Whether its deadline has passed."""
-        return self.question.is_over()
-
-    @property
     def state(self) -> State:
         """Where it belongs in a list: what stops it first."""
+        if self.is_approved:
+            return "approved, not finished"
         if self.no:
             return "denied"
-        if self.is_over:
+        if self.question.is_over():
             return "expired"
         return "held" if self.holds else "waiting"
 
@@ -89,7 +88,8 @@ class Wait(NamedTuple):
     def said(self) -> Iterator[str]:
         """What people said so far, in lines."""
         by = f": {', '.join(self.yes)}" if self.yes else ""
-        yield f"{len(self.yes)} of {self.needed} approved{by}"
+        go_on = ", not finished: resume the run, and its step gets the same key" * self.is_approved
+        yield f"{len(self.yes)} of {self.needed} approved{by}{go_on}"
         for no in self.no:
             yield f"denied by {no.approver}{f': {shown(no.why)}' if no.why else ''}"
         for hold in self.holds:
@@ -102,7 +102,7 @@ class Wait(NamedTuple):
         until = asked.until and when(datetime.fromisoformat(asked.until))
         end = f"until {until}" if until else "for as long as nobody answers"
         yield f"{self.name} wants {shown(asked.action)}"
-        yield f"    since {when(self.since)}, {end}{', which is over' * self.is_over}"
+        yield f"    since {when(self.since)}, {end}{', which is over' * asked.is_over()}"
         yield from (f"    {each}" for each in (*self.said, *asked.described))
         yield f"    digest: {self.digest}"
 
@@ -169,7 +169,7 @@ class Desk:
             "Name it as safepoint waiting lists it.",
         )
 
-    def waits(self, thread: str, *, whole: bool = True) -> list[Wait]:
+    def waits(self, thread: str, *, whole: bool = True, approved: bool = False) -> list[Wait]:
         """Return what a thread waits for, with its live anchor.
 
         Args:
@@ -177,28 +177,27 @@ class Desk:
             whole: verify all of it first, each signature included. If not, the records that the
                 question is read from are verified, and that they extend what the anchor has seen;
                 a thread where that takes long is refused.
+            approved: also return what was approved and is not finished. Nobody can answer that.
 
         Raises:
             CheckpointError: it does not verify.
         """
-        found = find_asked(self.ledger, thread, self.gate, bounded=not whole)
+        asked = find_asked(self.ledger, thread, self.gate, bounded=not whole)
+        found = [each for each in asked if approved or not each[-1]]
         if not found:
             return []
         if whole:
             self.ledger.verify(thread, every_signature=True)
-        return self._with_answers(thread, found)
-
-    def _with_answers(self, thread: str, found: list[tuple[Question, datetime]]) -> list[Wait]:
-        """Return the questions of a thread with the answers so far."""
         holds = tuple(self.holds(thread))
-        return [self._wait(question, since, holds) for question, since in found]
+        return [self._wait(each, holds) for each in found]
 
-    def _wait(self, question: Question, since: datetime, holds: tuple[Order, ...]) -> Wait:
+    def _wait(self, asked: tuple[Question, datetime, bool], holds: tuple[Order, ...]) -> Wait:
+        question, since, is_approved = asked
         needed = self.gate.policy.needs(Reason.ASKED) or 1
         found = self.answers.about(question, self.gate.approvers)
         yes = tuple(sorted({each.approver for each in found if self._counts(each)}))
         no = tuple(each for each in found if each.verdict == "denied")
-        return Wait(self.ledger, question, since, needed, yes, no, holds)
+        return Wait(self.ledger, question, since, needed, yes, no, holds, is_approved)
 
     def _counts(self, answer: Answer) -> bool:
         with suppress(ApprovalRefused):
@@ -227,7 +226,7 @@ class Desk:
                 "Nothing was signed. Name it in its settings: anchor. A no can be signed without"
                 " it.",
             )
-        self._check_listed(name, self.gate.approvers, "approver")
+        self.check_listed(name, self.gate.approvers, "approver")
 
     def owner(self, key: str, what: Role, name: str | None = None) -> str:
         """Return whose key it is. If a name is given, it has to be theirs.
@@ -245,7 +244,12 @@ class Desk:
             )
         return owner
 
-    def _check_listed(self, name: str, people: Approvers, what: str) -> None:
+    def check_listed(self, name: str, people: Approvers, what: Role) -> None:
+        """Refuse somebody who is not among these people, or is no more.
+
+        Raises:
+            ApprovalRefused: they are not.
+        """
         if name not in people.names:
             raise ApprovalRefused(
                 f"{quoted(name)} is no {what} of {self.ledger.store}, or their key is revoked.",
@@ -287,7 +291,7 @@ class Desk:
             ApprovalRefused: they said so before; or somebody has denied it, and it is a yes.
             RolledBack: the anchor does not know the thread, and it is a yes.
         """
-        if verb == "approve" and wait.is_over:
+        if verb == "approve" and wait.question.is_over():
             raise ResumeRefused(
                 f"The wait of {wait.question.thread} ended at {wait.question.until}.",
                 "Nothing was signed. No approval counts any more.",
@@ -379,10 +383,6 @@ class Desk:
             )
         store, tenant = self.ledger.store, self.ledger.tenant_name
         return self.answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
-
-    def check_operator(self, name: str) -> None:
-        """Refuse somebody who is no operator."""
-        self._check_listed(name, self.gate.operators, "operator")
 
 
 def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | CheckpointError]]:

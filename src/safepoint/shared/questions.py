@@ -41,12 +41,14 @@ class _Summary(NamedTuple):
         asks: the texts that a node of LangGraph waits with.
         graph: the checkpoint of a graph, by its names of it, or nothing.
         agents: a checkpoint of Agent Framework, or nothing.
+        ended: the tasks of LangGraph that wrote what they return.
     """
 
     head: Head
     asks: tuple[str, ...] = ()
     graph: dict[str, Any] = {}  # noqa: RUF012  nothing writes it
     agents: dict[str, Any] = {}  # noqa: RUF012
+    ended: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, head: Head, plain: dict[str, Any], *, is_last: bool) -> _Summary:
@@ -62,12 +64,9 @@ class _Summary(NamedTuple):
             names = ("checkpoint_id", "previous_checkpoint_id")
             named = {name: plain[name] for name in names if name in plain}
             asks, agents = (), {**named, "asks": asks} if is_last else {}
-        return cls(head, asks, graph, agents)
-
-    @property
-    def is_root(self) -> bool:
-        """Whether it is a checkpoint of a LangGraph graph that has none around it."""
-        return self.graph.get("ns") == ""
+        wrote = [plain, *plain.get("early", ())] if {"thread", "ns", "id"} <= plain.keys() else []
+        wrote = [each for each in wrote if any(row[0] >= 0 for row in each.get("writes", ()))]
+        return cls(head, asks, graph, agents, tuple(each["task"] for each in wrote))
 
 
 def open_questions(ledger: Ledger, thread: str, gate: Gate | None = None) -> list[Question]:
@@ -110,13 +109,15 @@ def open_questions(ledger: Ledger, thread: str, gate: Gate | None = None) -> lis
     Raises:
         CheckpointError: what was read on the way does not verify, or cannot be looked into.
     """
-    return [question for question, _ in find_asked(ledger, thread, gate or Gate())]
+    return [each[0] for each in find_asked(ledger, thread, gate or Gate()) if not each[-1]]
 
 
 def find_asked(
     ledger: Ledger, thread: str, gate: Gate, *, bounded: bool = False
-) -> list[tuple[Question, datetime]]:
-    """Return the same, each with when the worker asked it.
+) -> list[tuple[Question, datetime, bool]]:
+    """Return the same, each with when the worker asked it, and whether it is approved.
+
+    What is approved is there until its step has ended: the step runs, or its worker died.
 
     Args:
         ledger: as in `open_questions`.
@@ -141,9 +142,10 @@ def find_asked(
                 found = link.opened.checkpoint(without_state(data, ledger.codec.limits))
                 with suppress(ResumeRefused):
                     return [
-                        (question, found.created)
+                        (question, found.created, verdict != "")
                         for question in _of_workflow(found, Payload.unpack(found))
-                        if not Asking(ledger, gate, question).is_answered(notes)
+                        for verdict in [Asking(ledger, gate, question).verdict_in(notes)]
+                        if verdict in ("", "approved")
                     ]
             if link.kind == "note" and link.label == SPENT:
                 notes.append(link)
@@ -151,7 +153,7 @@ def find_asked(
             times[head] = link.header.created
             plain, is_last = _parse(link, data, ledger), label not in labels
             kept.append(_Summary.of(head, plain, is_last=is_last))
-            roots += kept[-1].is_root
+            roots += kept[-1].graph.get("ns") == ""
             labels.add(label)
             if roots > 1:  # a graph went on, and what it asked before that is over
                 break
@@ -159,14 +161,16 @@ def find_asked(
         if bounded and len(texts) > _TEXTS:
             raise _too_much(ledger, thread, f"is among {len(texts):,} questions")
         place = ledger.store, ledger.tenant_name, thread
+        ended = {task for each in kept for task in each.ended}
         questions = [
-            (question, datetime.fromisoformat(times[question.head]))
+            (question, datetime.fromisoformat(times[question.head]), verdict != "")
             for question in dict.fromkeys(_of_adapters(kept[::-1]))
             if (question.store, question.tenant, question.thread) == place
             and question.checkpoint == question.head
             and question.head in times
             and question.reasons == (Reason.ASKED,)
-            and not Asking(ledger, gate, question).is_answered(notes)
+            for verdict in [Asking(ledger, gate, question).verdict_in(notes)]
+            if not verdict or (verdict == "approved" and not any(map(question.scope.count, ended)))
         ]
     except CheckpointError:
         raise
