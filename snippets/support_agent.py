@@ -87,7 +87,7 @@ def support(saver):
 
 @asynccontextmanager
 async def lifespan(app):
-    saver = SealedSaver.from_settings(  # the store as the command sees it
+    saver = SealedSaver.from_settings(  # as the command sees it
         "support", types=[Ticket, Order], tenant=tenant.get
     )
     yield {"agent": support(saver), "saver": saver}
