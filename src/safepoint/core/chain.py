@@ -235,7 +235,6 @@ class View:
         thread: str,
         *,
         end: Head | None = None,
-        first: int | None = None,
         every_signature: bool = False,
     ) -> Iterator[Opened]:
         """Return each record of a thread, newest first.
@@ -243,8 +242,8 @@ class View:
         Args:
             thread: the thread.
             end: the record to start from instead of the newest. Later ones are not read.
-            first: the sequence to stop at instead of the beginning of the thread.
-            every_signature: check every signature, not only the newest record's.
+            every_signature: check every signature, not only the newest record's. Without it, the
+                `key` of the others is the unsigned hint of their line 1.
 
         Raises:
             CheckpointError: one does not verify. Those after it were already handed out.
@@ -257,8 +256,8 @@ class View:
         if opened is None:
             return
         yield opened
-        base = self.base(thread) if first is None else None
-        begins = first or (base.header.sequence if base else 1)
+        base = self.base(thread)
+        begins = base.header.sequence if base else 1
         if opened.header.sequence < begins:
             if self._newest(thread)[0] >= begins:
                 raise _pruned_meanwhile(thread)
@@ -266,33 +265,27 @@ class View:
         last = opened
         for last in self._predecessors(opened, begins, every_signature=every_signature):
             yield last
-        if first is None:
-            check_follows(last, base.header.previous if base else None)
+        check_follows(last, base.header.previous if base else None)
 
-    def forward(
-        self, thread: str, digests: dict[int, str] | None = None, *, every_signature: bool = False
-    ) -> Iterator[Opened]:
-        """Return the same, oldest first, once the whole thread is verified.
+    def forward(self, thread: str, digests: dict[int, str] | None = None) -> Iterator[Opened]:
+        """Return the same, oldest first, once the whole thread and each signature is verified.
 
         The records are read a second time, because only their digests are kept in memory.
 
         Args:
             thread: the thread.
             digests: what a walk back has verified, by sequence: then there is no other walk.
-            every_signature: check every signature, in both reads. Without it, a record's `key` is
-                the unsigned hint of its line 1.
         """
-        found = self._digests(thread, every_signature) if digests is None else digests
+        found = self._digests(thread) if digests is None else digests
         sequences = range(min(found, default=1), max(found, default=0) + 1)
         for place, record in self._records(thread, sequences):
-            digest = found[place.sequence]
-            opened = self._open(record, place, digest=None if every_signature else digest)
-            check_is(opened, Head(place.sequence, digest), PROCESS)
+            opened = self._open(record, place)
+            check_is(opened, Head(place.sequence, found[place.sequence]), PROCESS)
             yield opened
 
     @_retried
-    def _digests(self, thread: str, every_signature: bool) -> dict[int, str]:
-        return digests_of(self.back(thread, every_signature=every_signature))
+    def _digests(self, thread: str) -> dict[int, str]:
+        return digests_of(self.back(thread, every_signature=True))
 
     @_retried
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
@@ -320,31 +313,34 @@ class View:
         raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
 
     @_retried
-    def verify(
-        self,
-        thread: str,
-        *,
-        first: int | None = None,
-        every_signature: bool = False,
-        anchor: bool = False,
-    ) -> int:
-        """Check each record and each link of a thread, and return how many records there are.
+    def verify(self, thread: str, *, anchor: bool = False) -> int:
+        """Check each signature and each link of a thread, and return how many records there are.
 
         Args:
             thread: the thread.
-            first: the sequence to stop at instead of the beginning of the thread.
-            every_signature: check every signature, not only the newest record's.
             anchor: move the anchor to the verified end.
 
         Raises:
             CheckpointError: one does not verify, or the anchor cannot move.
         """
         head, count = None, 0
-        for opened in self.back(thread, first=first, every_signature=every_signature):
+        for opened in self.back(thread, every_signature=True):
             head, count = head or opened.head, count + 1
         if anchor and head is not None:
             self._move(thread, head)
         return count
+
+    def anchor_end(self, thread: str) -> None:
+        """Verify a thread from where the anchor is, and move the anchor to its end.
+
+        Raises:
+            CheckpointError: a record does not verify, or the anchor cannot move.
+        """
+        opened, anchored = self._end(thread)
+        if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
+            self.verify(thread, anchor=True)
+        elif opened is not None:
+            self._move(thread, opened.head)
 
     @_retried
     def first_to_keep(self, thread: str, states: int, since: int) -> Opened | None:
@@ -424,9 +420,8 @@ class View:
         """Return the records before one, down to `first`, each checked against its successor."""
         thread, last = opened.header.thread, opened.header.sequence - 1
         for place, record in self._records(thread, range(last, first - 1, -1)):
-            following, digest = opened, None if every_signature else opened.header.previous
-            opened = self._open(record, place, digest=digest)
-            check_follows(following, opened.digest)
+            previous = opened.header.previous
+            opened = self._open(record, place, digest=previous, every_signature=every_signature)
             if opened.header.kind == "deleted":
                 raise SealBroken(
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"
@@ -477,12 +472,8 @@ class View:
             what = f"{thread} #{sequence} is gone, and nothing signed says that it was pruned."
             raise RolledBack(what, kind="missing") from error
 
-    def _open(
-        self, record: bytes, place: Place, *, digest: str | None = None, base: bool = False
-    ) -> Opened:
-        return open_sealed(
-            record, place, self.keys, base=base, digest=digest, limits=self.limits, use=self.use
-        )
+    def _open(self, record: bytes, place: Place, **options: Any) -> Opened:
+        return open_sealed(record, place, self.keys, limits=self.limits, use=self.use, **options)
 
     def _first(self, thread: str) -> int:
         """Return where a thread begins according to the storage; 1 if it was never pruned."""

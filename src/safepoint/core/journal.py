@@ -364,8 +364,7 @@ class Journal(Closing):
             Unavailable: as `show` does.
         """
         with _as_journal_errors():
-            seen = self._view.anchored(thread)
-            self._view.verify(thread, first=seen.sequence if seen else None, anchor=True)
+            self._view.anchor_end(thread)
 
     def end(self, thread: str) -> Head | None:
         """Verify what is about one thread, and return the head of its last entry.

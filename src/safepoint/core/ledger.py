@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from threading import Lock
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from safepoint.core.anchor import Anchor, RewindingAnchor
 from safepoint.core.chain import (
@@ -458,15 +458,11 @@ class Ledger:
 
     # --- verify and anchor
 
-    def verify(self, thread: str, *, every_signature: bool = False, anchor: bool = False) -> int:
+    def verify(self, thread: str, *, anchor: bool = False) -> int:
         """Verify each record of a thread, including notes, and each link, without decoding any.
-
-        The signature proves the newest record, and each record proves its predecessor: the digests
-        show that header and state are as they were sealed.
 
         Args:
             thread: the thread.
-            every_signature: check every signature, not only the newest record's.
             anchor: then move the anchor to the end of the thread. Use it for a thread from before
                 there was an anchor, or whose writer died between its two writes. A save does it by
                 itself.
@@ -483,7 +479,7 @@ class Ledger:
         if anchor:
             self._anchor()
         with self.log.watching("verify", thread):
-            return self._view.verify(thread, every_signature=every_signature, anchor=anchor)
+            return self._view.verify(thread, anchor=anchor)
 
     def anchored(self, thread: str) -> Head | None:
         """Return the anchor's head of a thread, or None if there is none.
@@ -500,13 +496,14 @@ class Ledger:
         detect that there was more, not even that the thread was deleted, or what its journal had:
         if that has no anchor of its own, it is set back to the journal's end, too. Stop the writers
         first, and save once afterwards: until then, the lost records still fit, if someone kept
-        them. A base that a revoked key sealed is resealed.
+        them.
 
         Returns:
             The anchor's head before and after.
 
         Raises:
             ConfigurationError: there is no anchor, or it cannot be set back.
+            SealBroken: a revoked key sealed some of what is left: copy what counts instead.
             CheckpointError: what is there does not verify.
         """
         check_name("thread", thread)
@@ -517,11 +514,18 @@ class Ledger:
             )
         before, bare = self._view.anchored(thread), self._make_view(None)
         with self.log.watching("accept-loss", thread):
-            after = next((each.head for each in bare.back(thread)), None)
+            after = None
+            bare.base(thread)  # even if no record is left
+            for opened in bare.back(thread, every_signature=True):
+                after = after or opened.head
+                if self.keys.revoked(opened.key):  # only the anchor vouches for what it sealed
+                    raise SealBroken(
+                        f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked.",
+                        "Copy what counts to another storage: Ledger.copy_to(..., up_to=before).",
+                        "revoked",
+                    )
         detail = f"from {before or 'none'} to {after or 'none'}"
         with self.log.doing("accept-loss", thread, detail=detail):
-            self._seal_base_anew(bare, thread)
-            self._check_points(bare, thread)
             with anchor_errors("be set back for", thread):
                 journal = None if self.journal and self.journal.anchor else self.journal
                 end = journal.end(thread) if journal else None  # verified before anything moves
@@ -530,35 +534,6 @@ class Ledger:
                     anchor.rewind(journal_of(self.store), thread, end)
             self._view.known.pop(thread, None)
             return before, after
-
-    def _check_points(self, bare: View, thread: str) -> None:
-        """Verify each record. What a revoked key sealed must lead up to its point."""
-        seen = set[Head]()
-        for opened in bare.back(thread, every_signature=True):
-            seen.add(opened.head)
-            revoked = self.keys.revoked(opened.key)
-            point = revoked and revoked.head(self.store, thread, self.tenant_name)
-            if point and point not in seen:
-                raise SealBroken(
-                    f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked, and"
-                    f" {point}, up to which that counts, is not in the storage.",
-                    kind="revoked",
-                )
-
-    def _seal_base_anew(self, bare: View, thread: str) -> None:
-        """Replace a base whose key was revoked by one that our key seals."""
-        try:
-            bare.base(thread)
-        except SealBroken as error:
-            if error.kind != "revoked":
-                raise
-            first, _ = cast("tuple[int, bytes]", self._retention().base(thread))
-            opened = None
-            for opened in bare.back(thread, first=first, every_signature=True):  # noqa: B007
-                pass
-            if opened is None:
-                raise
-            self._cut(opened)  # every record from the base to the end was verified
 
     def _anchor(self) -> Anchor:
         if self.anchor is None:
