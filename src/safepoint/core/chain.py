@@ -27,7 +27,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from safepoint.core.anchor import Anchor, TenantAnchor
+from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -82,7 +82,7 @@ def _retried(
             try:
                 return method(view, thread, *args, **options)
             except (NotFound, RolledBack):
-                now = view.anchored(thread), view._first(thread)  # noqa: SLF001  of our own kind
+                now = view.anchored(thread), view._stored_base(thread)  # noqa: SLF001  of our own kind
                 if now == before:
                     raise
                 before = now
@@ -124,17 +124,26 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
     return plain
 
 
-def scoped(value: Any, tenant: str) -> Any:
-    """Return the part of a storage or an anchor that belongs to one tenant.
+def require(value: Any, part: type[Any], lacks: str) -> Any:
+    """Return a storage or an anchor that has an optional part.
+
+    Args:
+        value: the storage or the anchor.
+        part: the protocol of the part.
+        lacks: what it does without the part, for the message.
 
     Raises:
-        ConfigurationError: it keeps no tenants apart.
+        ConfigurationError: it does not have the part.
     """
-    if not isinstance(value, TenantStorage):
-        raise ConfigurationError(
-            f"{type(value).__name__} has no methods tenant and tenants, so it knows no tenants."
-        )
-    return value.tenant(tenant)
+    if not isinstance(value, part):
+        name = type(value).__name__
+        raise ConfigurationError(f"{name} is no {part.__name__}, so it {lacks}.")
+    return value
+
+
+def scoped(value: Any, tenant: str) -> Any:
+    """Return the part of a storage or an anchor that belongs to one tenant."""
+    return require(value, TenantStorage, "knows no tenants").tenant(tenant)
 
 
 class End(NamedTuple):
@@ -219,7 +228,7 @@ class View:
             with storage_errors("list", "the tenants"):
                 names.update(map(check_tenant, self.storage.tenants()))
         anchor: object = self.anchor
-        if isinstance(anchor, TenantAnchor):
+        if isinstance(anchor, TenantStorage):
             with anchor_errors("list", "the tenants"):
                 names.update(map(check_tenant, anchor.tenants(self.anchored_as)))
         return sorted(names)
@@ -309,7 +318,8 @@ class View:
             if sequence is not None and number < sequence:
                 break
         if sequence is not None:
-            raise no_record(thread, sequence, self._first(thread))
+            first, _ = self._stored_base(thread) or (1, b"")
+            raise no_record(thread, sequence, first)
         raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
 
     @_retried
@@ -475,12 +485,8 @@ class View:
     def _open(self, record: bytes, place: Place, **options: Any) -> Opened:
         return open_sealed(record, place, self.keys, limits=self.limits, use=self.use, **options)
 
-    def _first(self, thread: str) -> int:
-        """Return where a thread begins according to the storage; 1 if it was never pruned."""
-        found = self._stored_base(thread)
-        return 1 if found is None else found[0]
-
     def _stored_base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return where a thread begins according to the storage, and its base, or None."""
         if not isinstance(self.storage, RetentionStorage):
             return None
         with storage_errors("read the base of", thread):

@@ -22,6 +22,7 @@ from safepoint.core.chain import (
     is_same,
     plain_of,
     refuse_deleted,
+    require,
     scoped,
     storage_errors,
 )
@@ -507,11 +508,7 @@ class Ledger:
             CheckpointError: what is there does not verify.
         """
         check_name("thread", thread)
-        anchor = self._anchor()
-        if not isinstance(anchor, RewindingAnchor):
-            raise ConfigurationError(
-                f"{type(anchor).__name__} has no method rewind, so this cannot set it back."
-            )
+        anchor = require(self._anchor(), RewindingAnchor, "cannot be set back")
         before, bare = self._view.anchored(thread), self._make_view(None)
         with self.log.watching("accept-loss", thread):
             after = None
@@ -543,11 +540,8 @@ class Ledger:
         return self.anchor
 
     def _retention(self) -> RetentionStorage:
-        if not isinstance(self.storage, RetentionStorage):
-            raise ConfigurationError(
-                f"{type(self.storage).__name__} is no RetentionStorage, so it keeps everything."
-            )
-        return self.storage
+        kept: RetentionStorage = require(self.storage, RetentionStorage, "keeps everything")
+        return kept
 
     # --- forget
 
@@ -611,7 +605,8 @@ class Ledger:
     def _verified_end(self, thread: str) -> Opened:
         """Verify a thread, anchor its end, and return its newest record, even a tombstone.
 
-        What is removed lies before a record that is anchored: or a base could name one that is not.
+        It is anchored before anything is removed: no base names a record that the anchor has not
+        seen.
         """
         self.verify(thread, anchor=self.anchor is not None)
         return next(self._view.back(thread), None) or self._view.at(thread)  # which says that none
@@ -679,8 +674,8 @@ class Ledger:
         """Verify each thread, and copy it to the target's storage, sealed by the target's key.
 
         The links do not depend on the key, so an anchor stays valid; the target's own anchor is
-        moved. Existing records are compared and left alone, so an interrupted copy can be repeated.
-        Stop the writers first.
+        moved. A record that is there already, as this would write it, is left alone: repeat an
+        interrupted copy with the same keys. Stop the writers first.
 
         Args:
             target: the ledger to copy to. Ciphertext is copied as it is: use the same cipher.
@@ -1038,11 +1033,8 @@ class Owners:
 
     def leasing(self) -> LeasingStorage:
         """Return the storage, if it knows owners."""
-        if not isinstance(self.storage, LeasingStorage):
-            raise ConfigurationError(
-                f"{type(self.storage).__name__} is no LeasingStorage, so it knows no owners."
-            )
-        return self.storage
+        storage: LeasingStorage = require(self.storage, LeasingStorage, "knows no owners")
+        return storage
 
 
 @dataclass(eq=False)
