@@ -512,17 +512,6 @@ def test_nobody_waits_with_what_no_question_could_hold() -> None:
     refused(ConfigurationError, Office(within=timedelta.max).asked)
 
 
-def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> None:
-    desk = Office()
-    yes = dana.approve(desk.asked())
-    first = desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
-    assert first.approved == desk.payment().rehydrate(desk.ledger(), "order-7").approved
-    with desk.ledger().own("order-7", "worker-2"):
-        refused(NotOwner, first.step)
-        refused(NotOwner, desk.resumed)
-    assert desk.paid == []
-
-
 def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> None:
     desk = Office()
     desk.asked("endless")

@@ -249,19 +249,6 @@ def test_what_is_over_the_limit_is_not_read_and_a_scan_says_what_is_missing(
         next(found)
 
 
-def test_a_scan_goes_on_after_a_record_that_came_late(
-    storage: PostgresCheckpointStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = [b"a", b"b", b"c"]
-    for number, record in enumerate(records, 1):
-        storage.append("t", number, record)
-    real, early = storage._rows, iter([True])
-    monkeypatch.setattr(
-        storage, "_rows", lambda *given, **how: [] if next(early, False) else real(*given, **how)
-    )
-    assert list(storage.scan("t", 1, 3)) == records
-
-
 # The anchor
 
 
