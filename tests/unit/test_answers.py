@@ -46,8 +46,9 @@ from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Run
+from tests.house import refused
 from tests.unit.approval_helpers import MALFORMED, UNTRUSTED
-from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
+from tests.unit.desk import DANA, ERIN, Desk, State, Stuck
 
 OMAR, OLGA = SigningKey.generate(), SigningKey.generate()
 dana, erin = Approver("dana", DANA), Approver("erin", ERIN)
@@ -151,7 +152,7 @@ def test_nobody_puts_what_is_not_an_answer_of_theirs_or_too_much_of_it() -> None
         (UNTRUSTED, text.replace('"amount":42', '"amount":43')),
     ]
     for error, each in bad:
-        refused(error, lambda each=each: desk.answers.put(dana, each))  # type: ignore[misc]
+        refused(error, lambda each=each: desk.answers.put(dana, each))
     refused(InvalidId, lambda: desk.answers.put(dana, text, why="x" * 1001))
     assert desk.kept.threads() == []
     for _ in range(MOST - 1):
@@ -600,10 +601,10 @@ def test_the_reasons_and_the_amount_take_the_most_people_of_both() -> None:
 def test_limits_that_say_nothing_are_refused() -> None:
     people = Approvers({"dana": DANA.public})
     for number in (0, 17):
-        refused(ConfigurationError, lambda number=number: May(people=number))  # type: ignore[misc]
+        refused(ConfigurationError, lambda number=number: May(people=number))
     refused(ConfigurationError, lambda: Gate(Policy(may={"pay": [May(people=2)]}), people))
     for up_to in (-1, 1.5, True, Decimal("NaN")):
-        refused(ConfigurationError, lambda up_to=up_to: May(up_to))  # type: ignore[misc]
+        refused(ConfigurationError, lambda up_to=up_to: May(up_to))
     desk = Office()
     desk.gate = Gate(Policy({Reason.ASKED: 1}, may={"refund": [May()]}), people)
     question = desk.asked()

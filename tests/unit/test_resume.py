@@ -45,6 +45,7 @@ from safepoint.core.record import Place, seal
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call
+from tests.house import refused
 from tests.unit.approval_helpers import EXPIRED, MISMATCH, USED
 from tests.unit.desk import (
     BANK,
@@ -56,7 +57,6 @@ from tests.unit.desk import (
     State,
     Stuck,
     no,
-    refused,
     yes,
 )
 
