@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-from tests.browser.site import Site, visitor
+from tests.browser.site import Site
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
-from playwright.sync_api import Browser, BrowserContext, Page, expect
+from playwright.sync_api import BrowserContext, Page, expect
 
 SOURCE: Final = ROOT / "docs/checklists.md"
 ITEMS: Final = SOURCE.read_text("utf-8").count("- [ ]")
@@ -59,16 +59,6 @@ def written_items() -> list[str]:
     return re.findall(r"^- \[ \] .*(?:\n  .*)*", text, re.MULTILINE)
 
 
-def serve_changed(page: Page, change: Callable[[str], str]) -> None:
-    """Let the page come with other text from its next load on."""
-
-    def answer(route: object) -> None:
-        response = route.fetch()  # type: ignore[attr-defined]
-        route.fulfill(response=response, body=change(response.text()))  # type: ignore[attr-defined]
-
-    page.route(page.url, answer)
-
-
 def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
     opened: Open,
 ) -> None:
@@ -84,25 +74,6 @@ def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
     other = opened()
     tick(page, 1)
     expect(other.locator(".checklist input").nth(1)).to_be_checked()
-
-
-@pytest.mark.deep
-def test_an_item_that_moved_keeps_its_tick_and_one_that_changed_does_not(opened: Open) -> None:
-    page = opened()
-    tick(page, 2, 3)
-
-    def change(text: str) -> str:
-        lists = re.findall(r'<ul class="task-list">.*?</ul>', text, re.DOTALL)
-        text = text.replace(lists[0], "").replace(lists[1], lists[1] + lists[0])
-        assert "Types of your own" in text
-        return text.replace("Types of your own", "Types of others")
-
-    serve_changed(page, change)
-    page.reload()
-    kept = page.locator(".checklist .task-list-item:has(:checked)")
-    expect(kept).to_have_count(1)
-    expect(kept).to_contain_text("Size, depth and count")
-    assert ticked(page) == [5]
 
 
 def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(opened: Open, site: Site) -> None:
@@ -137,34 +108,3 @@ def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(opened: Open, 
     targets = _LINK.findall(copied)
     assert targets
     assert all(target.startswith(site.address) for target in targets)
-
-
-@pytest.mark.deep
-def test_clear_asks_once_and_forgets_the_ticks_of_this_page_alone(opened: Open) -> None:
-    page = opened()
-    page.evaluate("localStorage.setItem('checklist /elsewhere/ item', '')")
-    tick(page, 0)
-    clear = page.locator(".checklist__bar button").last
-    clear.click()
-    expect(clear).to_have_text("Clear 1 tick?")
-    tick(page, 1, 2)
-    expect(clear).to_have_text("Clear")
-    clear.click()
-    expect(clear).to_have_text("Clear 3 ticks?")
-    clear.click()
-    expect(page.locator(".checklist__state")).to_have_text(f"0 of {ITEMS} done. Cleared.")
-    page.reload()
-    assert ticked(page) == []
-    keys: list[str] = page.evaluate("Object.keys(localStorage)")
-    assert [key.split()[1] for key in keys if key.startswith("checklist ")] == ["/elsewhere/"]
-
-
-@pytest.mark.deep
-def test_without_scripts_there_is_a_list_and_no_buttons(site: Site, browser: Browser) -> None:
-    with visitor(browser, java_script_enabled=False) as context:
-        page = context.new_page()
-        page.goto(f"{site.address}checklists/")
-        expect(page.locator(".checklist .task-list-item")).to_have_count(ITEMS)
-        expect(page.locator(".checklist button")).to_have_count(0)
-        tick(page, 0)
-        expect(page.locator(".checklist input").first).to_be_checked()

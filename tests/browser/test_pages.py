@@ -295,21 +295,6 @@ def test_a_mark_opens_and_says_when_on_what_and_as_which_test(
     )
 
 
-@DEEP
-def test_print_has_no_navigation_and_no_cut_lines(site: Site, context: BrowserContext) -> None:
-    page = Visit(context, f"{site.address}guide/").page
-    page.set_viewport_size({"width": 640, "height": 900})
-    page.emulate_media(media="print")
-    for part in ("header", "sidebar--primary", "sidebar--secondary", "footer"):
-        expect(page.locator(f".md-{part}")).not_to_be_visible()
-    expect(page.locator(".page-foot")).not_to_be_visible()
-    cut: list[str] = page.locator("article pre code").evaluate_all(
-        "blocks => blocks.filter(block => block.scrollWidth > block.clientWidth + 1)"
-        ".map(block => block.textContent.slice(0, 60))"
-    )
-    assert cut == []
-
-
 def test_the_home_page_shows_what_it_is_and_four_ways_in_on_the_first_screen(
     site: Site, context: BrowserContext
 ) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.blocks import ROOT
 from tests.harness.evidence import FILE, Read, read
-from tests.harness.shared import SHARED, shared
+from tests.harness.shared import SHARED
 from tests.harness.testing import make_project
 
 SAYS = """
@@ -140,34 +140,3 @@ def test_a_run_that_is_killed_leaves_no_evidence_of_an_older_one(tmp_path: Path)
     (root / FILE).write_text("old")
     with pytest.raises(FileNotFoundError):
         whole(root)
-
-
-SHARING = """
-import time
-from tests.harness.shared import shared
-
-def make(folder):
-    print("made")
-    time.sleep(0.2)
-    (folder / "it").write_text("whole")
-
-print((shared("it", make) / "it").read_text())
-"""
-
-
-def test_what_all_share_is_made_once_and_anew_if_it_failed_half_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(SHARED, str(tmp_path))
-
-    def fail(folder: Path) -> None:
-        (folder / "half").touch()
-        raise LookupError
-
-    with pytest.raises(LookupError):
-        shared("it", fail)
-    command = [sys.executable, "-c", SHARING]
-    makers = [subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) for _ in range(3)]
-    said = sorted(maker.communicate()[0] for maker in makers)
-    assert said == [b"made\nwhole\n", b"whole\n", b"whole\n"]
-    assert [file.name for file in shared("it", fail).iterdir()] == ["it"]

@@ -152,28 +152,6 @@ def test_a_changed_source_makes_it_stale(root: Path, name: str, said: str) -> No
     assert not said or evidence.said == f"The evidence is older than {said}. {AGAIN}"
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    {
-        "<": "",
-        'name="exit"': 'name="other"',
-        'name="left" value="0"': 'name="left" value="some"',
-        'timestamp="20': 'timestamp="29',
-        'name="block" value="1"': 'name="block" value="one"',
-        "guide.md::3-python": "guide.md",
-    }.items(),
-)
-def test_a_file_of_another_form_is_unreadable(root: Path, old: str, new: str) -> None:
-    file = write_run(root)
-    text = file.read_text(encoding="utf-8")
-    assert old in text
-    file.write_text(text.replace(old, new), encoding="utf-8")
-    evidence = read(file, root)
-    assert (evidence.state, evidence.entries) == ("unreadable", [])
-    file.write_bytes(b"\0")
-    assert "(evidence.xml is not evidence; run make test)" in read(file, root).said
-
-
 def test_nothing_in_it_becomes_markup(root: Path) -> None:
     """Neither the name of a test, nor of a version, nor a commit."""
     name = "<script>`x`|&"

@@ -15,7 +15,6 @@ import yaml
 from publish import policy
 from publish.fill import FILLS, broken_lines, check, fill
 from publish.finish import foot
-from publish.machine.examples import copies
 from publish.policy import with_policy
 from publish.project import BrokenPage, Project
 from publish.sources import check_sources
@@ -57,16 +56,6 @@ def test_a_file_that_may_not_be_published_is_refused(
     with pytest.raises(BrokenPage) as caught:
         check_sources(fake.root)
     assert str(caught.value).startswith(f"{name}{said}")
-
-
-def test_what_the_tools_of_a_developer_leave_is_no_matter_and_not_copied(fake: Project) -> None:
-    before = copies(fake)
-    for name in ("docs/.DS_Store", "docs/.index.md.swp", "overrides/.DS_Store", "snippets/.a.py"):
-        write(fake.root, name)
-    write(fake.root, "snippets/__pycache__/a.cpython-311.pyc")
-    check_sources(fake.root)
-    (fake.root / "snippets/leak.conf").symlink_to(fake.root / "CHANGELOG.md")
-    assert copies(fake) == before
 
 
 BROKEN: Final = {

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import subprocess
 from pathlib import Path
 
@@ -33,20 +32,10 @@ def test_a_reader_installs_a_part_of_what_a_tester_does() -> None:
     assert (torch, len(site) < len(tests) < 150) == ({"torch"}, True)
 
 
-def test_serve_is_for_this_machine_and_says_in_one_line_why_it_cannot() -> None:
+def test_serve_is_for_this_machine() -> None:
     """Only a host that is typed as an argument of make opens the site to others."""
     for flags in ([], ["-e"]):
         plan = make("-n", *flags, "serve", HOST="192.0.2.9", PORT="8765")[1]
         assert '"127.0.0.1:8765"' in plan
         assert "192.0.2.9" not in plan
     assert '"192.0.2.1:8765"' in make("-n", "serve", "HOST=192.0.2.1", "PORT=8765")[1]
-    code, _, said = make("serve", "HOST=192.0.2.1", "PORT=8765")
-    assert code == 2
-    assert re.fullmatch(r"Cannot listen on 192\.0\.2\.1:8765 \(.+\)\. Try: .+\n", said)
-    with socket.create_server(("127.0.0.1", 0)) as busy:
-        port = busy.getsockname()[1]
-        said = f"Port {port} is in use. Try: make serve PORT={port % 65535 + 1}\n"
-        assert make("serve", f"PORT={port}") == (2, "", said)
-    said = "PORT is a number from 1 to 65535. Try: make serve PORT=8001\n"
-    for wrong in ("abc", "", "0", "65536", "80.5"):
-        assert make("serve", f"PORT={wrong}") == (2, "", said), wrong
