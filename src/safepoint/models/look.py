@@ -94,7 +94,7 @@ _CLASS: Final = re.compile(
     r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics|models|pandas|scipy"
     r"|joblib\.numpy_pickle(_compat)?|transformers|xgboost|lightgbm|numpy\.random|zoneinfo)"
     r"(\.[A-Za-z_]\w*)*\._?[A-Z]\w*"
-    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\._pickle\.__\w+_ctor"
+    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
 )
 
 
