@@ -182,7 +182,7 @@ def test_what_is_no_file_of_ours_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make, load: Load
 ) -> None:
     os.mkfifo(tmp_path / "pipe", 0o600)
-    refused("is not one Ed25519 key", load, tmp_path / "pipe")
+    refused("cannot be opened (not a regular file)", load, tmp_path / "pipe")
     refused("cannot be opened (Is a directory)", load, tmp_path)
     for odd in ("nul\0byte", "\ud800/key"):
         refused("cannot be opened (not a path)", load, Path(odd))
