@@ -87,7 +87,8 @@ def support(saver):
 
 @asynccontextmanager
 async def lifespan(app):
-    saver = SealedSaver.from_settings(  # the store as the command sees it
+    # The store as the command sees it.
+    saver = SealedSaver.from_settings(
         "support", types=[Ticket, Order], tenant=tenant.get
     )
     yield {"agent": support(saver), "saver": saver}
