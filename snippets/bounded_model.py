@@ -2,28 +2,23 @@
 
 import torch
 
-from safepoint import CheckpointError
-from safepoint.models import ModelLimits, Schema, load_checkpoint
+from safepoint.models import ModelLimits, load_checkpoint
 
 MIB = 1024 * 1024
-
-# What you expect: the shapes of your own model, and a little room.
-model = torch.nn.Linear(3, 2)
-schema = Schema.of(model.state_dict())
 limits = ModelLimits(file_bytes=64 * MIB, memory_bytes=512 * MIB)
+model = torch.nn.Linear(3, 2)
 
 
 def load(path):
-    return load_checkpoint(path, schema=schema, limits=limits)
+    model.load_state_dict(load_checkpoint(path, limits=limits))
 
 
 torch.save(torch.nn.Linear(3, 2).state_dict(), "download.pt")
-print(model.load_state_dict(load("download.pt")))
-#> <All keys matched successfully>
+load("download.pt")
 
 torch.save(torch.nn.Linear(3, 5).state_dict(), "other.pt")
 try:
-    load("other.pt")
-except CheckpointError as refusal:
-    print(refusal.what)
-    #> other.pt: The tensor 'weight' is float32 (5, 3), and the schema says float32 (2, 3).
+    load("other.pt")  # load_state_dict compares names and shapes
+except RuntimeError as refusal:
+    print(str(refusal).splitlines()[1].strip().partition(":")[0])
+    #> size mismatch for weight

@@ -365,9 +365,9 @@ def in_default_places(name: str) -> Store:
             " not exist.",
             f"Make it: safepoint init {name}. Or name its parts in a file, and that by --config.",
         )
-    parts = ("approvers", "operators", "answers")
+    parts, both = ("approvers", "operators"), ("answers", "answers_anchor")  # or one was lost
     lacking = [each for each in parts if not os.path.lexists(getattr(found, each))]
-    lacking += ["answers_anchor"] if "answers" in lacking else []
+    lacking += () if any(os.path.lexists(getattr(found, each)) for each in both) else both
     lacking += [] if signs else ["journal", "journal_anchor"]
     without: Any = dict.fromkeys(lacking)
     return replace(found, key=tuple(keys) or found.key, journal_key=tuple(signs), **without)

@@ -266,6 +266,10 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     assert "  denied dana  " in office.run("waiting", "invoices")[1]
     assert "denied by dana: 'not\\u202e him'" in office.run("waiting", "invoices", "order-9")[1]
     assert office.flow().resume(office.ledger(), "order-9").denied
+    last = office.flow(last=True)
+    last.start(office.ledger(), thread="order-6")
+    assert office.say("approve", "order-6")[0] == 0
+    assert last.resume(office.ledger(), "order-6").next is None  # which saves nothing more
     assert list(office.digests()) == ["order-8"]
     office.ledger().delete("order-8")
     assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")

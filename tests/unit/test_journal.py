@@ -262,7 +262,7 @@ def test_a_journal_whose_storage_knows_no_tenants_is_none_for_a_tenants_ledger()
 
     journal = Journal(Plain(), keys=KEYS)  # type: ignore[arg-type]
     ledger = opened(Memory(), keys=WRITER, journal=journal)
-    with pytest.raises(ConfigurationError, match="Plain has no methods tenant"):
+    with pytest.raises(ConfigurationError, match="Plain is no TenantStorage"):
         ledger.tenant("acme")
 
 

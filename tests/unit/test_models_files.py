@@ -15,7 +15,7 @@ import pytest
 from safepoint.core import errors
 from safepoint.core.errors import LimitExceeded, ModelRefused
 from safepoint.models import Format, ModelLimits, TensorSpec, Verdict, inspect
-from safepoint.models.reader import read_plan
+from safepoint.models.reader import named_tensors, read_model
 from safepoint.models.tensors import TensorEntry, read_table
 from safepoint.models.zips import read_directory
 from tests.unit.archive_helpers import (
@@ -56,7 +56,8 @@ SMALL = ModelLimits(tensors=1000, elements=10**6, memory_bytes=10**6)
 
 def planned(data: bytes, limits: ModelLimits = SMALL) -> dict[str, TensorSpec]:
     file = io.BytesIO(data)
-    return read_plan(file, read_directory(file, len(data), limits), limits)
+    value, _ = read_model(file, read_directory(file, len(data), limits), limits)
+    return named_tensors(value, TensorSpec)
 
 
 def test_honest_archives_are_planned() -> None:

@@ -6,12 +6,9 @@ from tests.harness.optional import need
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
-import argparse
 import json
-import os
 import subprocess
 import sys
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +26,16 @@ from safepoint.core.errors import (
 )
 from safepoint.models import (
     ModelLimits,
-    UnrestrictedLoad,
     convert,
     load_checkpoint,
     save_checkpoint,
     seal_model,
 )
 from safepoint.models.packing import NotFinite, TensorDict, TensorRef, pack, unpack
-from safepoint.models.tensors import CODES, write_into
+from safepoint.models.tensors import CODES
 from safepoint.stores import disk
 from tests.harness.crash import ROOT, failed, killed
-from tests.unit.models_helpers import KEY, KEYS, Calls, bits, same, saved, state_dict
+from tests.unit.models_helpers import KEY, KEYS, bits, same, saved, state_dict
 
 STATE = {**state_dict(), "log": "x" * 300}
 PAIR = ["model.safetensors", "model.safetensors.seal"]
@@ -294,37 +290,16 @@ def test_savers_race_for_each_name(tmp_path: Path) -> None:
 
 def test_convert_keeps_each_bit_and_the_original(tmp_path: Path) -> None:
     state = {"model": {"w": torch.tensor([float("nan"), 1.0])}, "epoch": 7}
-    for legacy in (False, True):  # the old format, for whoever made it
+    for legacy in (False, True):
         path = saved(tmp_path / "old.pt", state, legacy=legacy)
         new = tmp_path / f"new-{int(legacy)}.safetensors"
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnrestrictedLoad)
-            done = convert(path, new, key=KEY, safe=not legacy)
+        done = convert(path, new, key=KEY)
         assert (done.tensors, done.size) == (1, new.stat().st_size)
         loaded = load_checkpoint(new, keys=KEYS)
         assert loaded["epoch"] == 7
         assert bits(loaded["model"]["w"]) == bits(state["model"]["w"])  # type: ignore[index]
     with pytest.raises(Conflict):
         convert(path, new, key=KEY)
-
-
-def test_what_a_process_wrote_before_it_died_is_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    status, packed = 0, pack(state_dict())
-
-    def died(*_: Any, pass_fds: list[int], **__: Any) -> int:
-        write_into(pass_fds[1], packed.tensors)
-        os.write(pass_fds[2], b"done" + packed.rest)
-        return status
-
-    monkeypatch.setattr(subprocess, "call", died)
-    path = saved(tmp_path / "own.pt")
-    with pytest.warns(UnrestrictedLoad):
-        assert convert(path, tmp_path / "a.safetensors", key=KEY, safe=False).tensors == 2
-    status = -9
-    with pytest.raises(ModelRefused, match="status -9"), pytest.warns(UnrestrictedLoad):
-        convert(path, tmp_path / "b.safetensors", key=KEY, safe=False)
 
 
 @pytest.mark.parametrize("file", ["epoch-3_v1", "Epoch=3-step=100.V1", "\N{SNOWMAN}", "x" * 200])
@@ -340,46 +315,3 @@ def test_any_name_of_a_file_makes_the_name_of_a_model(tmp_path: Path, file: str)
     with pytest.raises(SealBroken, match=f"give its name, {sealed} "):
         load_checkpoint(other, keys=KEYS)
     assert load_checkpoint(other, keys=KEYS, name=sealed)
-
-
-def test_what_is_read_as_data_is_converted_without_a_second_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Which imported PyTorch again, for seconds."""
-    monkeypatch.setattr(subprocess, "call", None)
-    convert(saved(tmp_path / "old.pt"), tmp_path / "new.safetensors", key=KEY)
-    convert(
-        tmp_path / "new.safetensors", tmp_path / "b.safetensors", key=KEY, safe=False, keys=KEYS
-    )
-
-
-def says(text: str) -> Calls:
-    """Return a payload that writes down an answer of its own, and ends the process."""
-    code = (
-        "import os\n"
-        "for fd in range(3, 64):\n"
-        f"    try: os.write(fd, {text!r}.encode())\n"
-        "    except OSError: pass\n"
-        "os._exit(0)"
-    )
-    return Calls(exec, code)
-
-
-@pytest.mark.parametrize(
-    ("payload", "word"),
-    [
-        (Calls(os._exit, 0), r"crashed the process that loaded it \(status 0\)"),
-        (Calls(os.abort), r"crashed the process that loaded it \(status -6\)"),
-        (Calls(argparse.Namespace), "does not know"),
-        (Calls(len, 7), r"PyTorch could not load .*TypeError"),
-        (says("refused\x1b[2J\nx"), r"x1b\[2J"),
-        (says("refusedx"), "crashed the process"),
-        (says("done\x80"), "ends before its header"),
-    ],
-)
-def test_a_trusted_file_runs_apart_from_the_key(tmp_path: Path, payload: Calls, word: str) -> None:
-    """And what comes back of it is read like a stranger's."""
-    path = saved(tmp_path / "own.pt", payload)
-    with pytest.raises(ModelRefused, match=word), pytest.warns(UnrestrictedLoad):
-        convert(path, tmp_path / "new.safetensors", key=KEY, safe=False)
-    assert not (tmp_path / "new.safetensors").exists()

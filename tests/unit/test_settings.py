@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.core.errors import ConfigurationError
+from safepoint.core.errors import ConfigurationError, NotOwner, Unavailable
 from safepoint.core.keys import SigningKey
 from safepoint.core.names import Head
 from safepoint.places import open_answers, open_ledger
@@ -92,7 +92,7 @@ def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
 def test_a_planted_file_that_takes_long_to_parse_is_not_parsed(
     clone: Path, planted: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tomllib.loads", lambda _: pytest.fail("it is parsed"))
+    monkeypatch.setattr("safepoint.settings.tomllib", None)  # which has no loads
     (clone / "safepoint.toml").write_bytes(planted)
     for line in ("audit code.py", "verify x --config safepoint.toml"):
         status, out, err = said(*line.split())
@@ -186,6 +186,12 @@ def test_an_adapter_takes_the_people_of_named_settings_and_none_of_a_planted_fil
     assert people() == ("mallory",)
     with pytest.raises(TypeError, match="gate"):
         made("invoices", gate=Gate())
+    made("invoices", worker="one").ledger.save("order-8", {})
+    with pytest.raises(NotOwner, match="worker 'one'"):
+        made("invoices", worker="two").ledger.save("order-8", {})
+    Path(read().store("invoices").answers or "").unlink()  # with it would go denials and holds
+    with pytest.raises(Unavailable, match=r"answers.db is gone"):
+        made("invoices")
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o664])

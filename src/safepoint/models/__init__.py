@@ -23,7 +23,7 @@ from safepoint.models.look import (
 from safepoint.models.plain import read_pickle
 from safepoint.models.reader import Tensors
 from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model
-from safepoint.models.tensors import Schema, TensorSpec
+from safepoint.models.tensors import TensorSpec
 
 __all__ = [
     "DEFAULT_MODEL_LIMITS",
@@ -34,7 +34,6 @@ __all__ = [
     "Inspection",
     "ModelLimits",
     "PickleLimits",
-    "Schema",
     "TensorSpec",
     "Tensors",
     "UnrestrictedLoad",

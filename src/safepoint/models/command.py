@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import warnings
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -18,17 +17,12 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.models.loading import UnrestrictedLoad
 from safepoint.models.look import inspect
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.shared.terminal import add, counted, flag
 
 _SHOWN: Final = 20
-_TRUSTED: Final = (
-    "you made FILE: load it without restriction, so that it can run code, with your rights, in a"
-    " process that does not have the key"
-)
 
 
 def commands(sub: Any) -> None:
@@ -47,11 +41,10 @@ def commands(sub: Any) -> None:
         command.add_argument("--key", metavar="FILE", required=True, help="the key to seal it with")
         flag(command, "--create", "make the key if there is none")
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
-    flag(turn, "--trusted", _TRUSTED)
 
 
 def _add_command(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
-    about = f"{what[:1].upper()}{what[1:]}. Only convert --trusted runs anything of a file."
+    about = f"{what[:1].upper()}{what[1:]}. Nothing of the file is run."
     return add(sub, name, what, run, description=about)
 
 
@@ -107,16 +100,8 @@ def _scanned(path: str) -> int:
 
 def _convert(options: argparse.Namespace) -> int:
     key = SigningKey.from_file(options.key, create=options.create)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnrestrictedLoad)  # --trusted said it
-        done = convert(
-            options.file,
-            options.target,
-            key=key,
-            name=options.name,
-            safe=not options.trusted,
-            keys=Keyring(key) if seal_beside(options.file) else None,
-        )
+    keys = Keyring(key) if seal_beside(options.file) else None
+    done = convert(options.file, options.target, key=key, name=options.name, keys=keys)
     size = f"{counted(done.tensors, 'tensor')}, {done.size:,} bytes"
     print(f"{shell(done.path)}: {size}, equal to the last bit\n{done.digest}")
     return 0

@@ -1,9 +1,9 @@
 """load_checkpoint: a model from a file, without code from the file.
 
 The order of work: open the file and say what it is by its content, verify its seal if there are
-keys, compare what it would build with the schema, and only then read it, as data. `torch.load` is
-called for `safe=False` alone, with its own literal, so that a person and a linter see at once what
-happens. Neither way ever falls back to the other.
+keys, and only then read it, as data. `torch.load` is called for `safe=False` alone, with its own
+literal, so that a person and a linter see at once what happens. Neither way ever falls back to the
+other.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.look import Format, identified, opened
 from safepoint.models.opcodes import read_at
 from safepoint.models.packing import unpack
-from safepoint.models.reader import Tensors, named_tensors, read_model, read_plan
+from safepoint.models.reader import Tensors, named_tensors, read_model
 from safepoint.models.runtime import check_runtime, has_flag
 from safepoint.models.seals import Sealed, digest, read_seal, seal_beside
-from safepoint.models.tensors import PREFIX, Schema, open_tensors, package, read_table
+from safepoint.models.tensors import PREFIX, open_tensors, package, read_table
 from safepoint.models.zips import Member
 
 SAFETENSORS: Final = ".safetensors"
@@ -77,7 +77,6 @@ def load_checkpoint(
     safe: bool = True,
     keys: Keyring | None = None,
     name: str | None = None,
-    schema: Schema | None = None,
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
 ) -> Any:
     """Load a model: a safetensors file, or what `torch.save` wrote.
@@ -102,38 +101,23 @@ def load_checkpoint(
         keys: verify the seal beside the file first, and refuse the file without one. With them
             you also get back the rest of what `save_checkpoint` saved.
         name: the name that the seal must be of. Left out, it is the file's.
-        schema: what tensors there must be. They are compared before anything is loaded.
         limits: what is too large.
 
     Raises:
         Unsafe: this PyTorch cannot keep the promise of `weights_only`.
         ModelRefused: the file wants more than data; or it is damaged, or of no format that is
-            loaded, or not what its name says; or its tensors are not those of the schema.
+            loaded, or not what its name says.
         LimitExceeded: it is over a limit.
         SealBroken: its seal is not genuine, or of something else.
         NotFound: there is no such file; or there are keys, and no seal.
         Unavailable: it cannot be read.
         MissingPackage: PyTorch is not installed.
-        ConfigurationError: a schema cannot be checked; or there is a seal, and no keys.
+        ConfigurationError: there is a seal, and no keys.
     """
-    if schema is not None and safe is False:
-        raise ConfigurationError(
-            "A schema is checked before a model reaches your process, and an unrestricted load"
-            " cannot wait for that.",
-            "Load with safe=True, or convert the file first.",
-        )
     with open_vouched(path, safe, keys, name, limits) as (model, sealed):
-        rest = None if sealed is None else sealed.rest
-        if safe is False:  # the literal, and nothing that is only false
-            state = unrestricted(model, limits)
-        else:
-            state = restricted(model, schema if rest is None else None, limits)
-        if rest is not None:
-            state = unpack(state, rest)
-        if schema is not None and rest is not None:
-            # Not by the names in the file: a tensor in two places is there once.
-            schema.check(named_tensors(state, package().Tensor))
-        return state
+        # The literal, and nothing that is only false.
+        state = _unrestricted(model, limits) if safe is False else restricted(model, limits)
+        return state if sealed is None or sealed.rest is None else unpack(state, sealed.rest)
 
 
 def load_tensors(
@@ -338,27 +322,23 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
     )
 
 
-def restricted(model: ModelFile, schema: Schema | None, limits: ModelLimits) -> Any:
+def restricted(model: ModelFile, limits: ModelLimits) -> Any:
     """Load what can be loaded without running code, and nothing else.
 
     Raises:
         Unsafe: this PyTorch cannot keep the promise of `weights_only`.
-        ModelRefused: the file wants more than data; or it is damaged; or its tensors are not those
-            of the schema.
+        ModelRefused: the file wants more than data; or it is damaged.
         LimitExceeded: it is over a limit.
         MissingPackage: PyTorch is not installed.
     """
     torch = package()
-    check = schema.check if schema is not None else None
     if model.kind is Format.SAFETENSORS:
-        return open_tensors(model.file, limits, check)
+        return open_tensors(model.file, limits)
     check_runtime(torch)
-    if check is not None:
-        check(read_plan(model.file, model.members, limits))
     return read_model(model.file, model.members, limits, torch)[0]
 
 
-def unrestricted(model: ModelFile, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Any:
+def _unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
     """Load a file that is trusted, and let it run what it wants.
 
     Raises:

@@ -163,21 +163,6 @@ def read_model(
     return value, reader.left
 
 
-def read_plan(
-    file: IO[bytes], members: tuple[Member, ...], limits: ModelLimits = DEFAULT_MODEL_LIMITS
-) -> dict[str, TensorSpec]:
-    """Return the tensors that a PyTorch file would build, by the way to them. None is read.
-
-    Raises:
-        ModelRefused: as `read_model`.
-        LimitExceeded: as `read_model`.
-    """
-    tensors: dict[str, TensorSpec] = named_tensors(read_model(file, members, limits)[0], TensorSpec)
-    if len(tensors) > limits.tensors:
-        raise over(limits, "tensors")
-    return tensors
-
-
 def named_tensors(state: Any, kind: type) -> dict[str, Any]:
     """Return the tensors of a state by the way to them: keys and indices, joined with `/`.
 

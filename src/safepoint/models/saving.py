@@ -20,13 +20,11 @@ from typing import Any, BinaryIO, Final, NamedTuple
 from safepoint.core import files
 from safepoint.core.errors import ConfigurationError, Conflict, shell
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.models.isolated import load_apart
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.models.loading import SAFETENSORS, open_model, open_vouched, restricted
-from safepoint.models.look import Format
-from safepoint.models.packing import pack, unpack, write_packed
+from safepoint.models.packing import pack, write_packed
 from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
-from safepoint.models.tensors import PREFIX, open_tensors, read_table, write_into
+from safepoint.models.tensors import PREFIX, read_table, write_into
 from safepoint.stores import disk
 
 _TEMP: Final = ".safepoint-model-"
@@ -154,7 +152,6 @@ def convert(
     *,
     key: SigningKey,
     name: str | None = None,
-    safe: bool = True,
     keys: Keyring | None = None,
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
 ) -> Converted:
@@ -184,8 +181,6 @@ def convert(
         key: the key to seal it with.
         name: the name that the seals are bound to: the new one, and with `keys` the old one, too.
             Left out, each has the name of its file.
-        safe: False loads the old file without restriction, with your rights, in a process of its
-            own that has no key. Only for a file that you made.
         keys: verify the seal of the old file first.
         limits: what is too large.
 
@@ -195,16 +190,10 @@ def convert(
     """
     path = _target(target)
     new = name_of(path, name)
-    with open_vouched(source, safe, keys, name, limits) as (model, _):
+    with open_vouched(source, True, keys, name, limits) as (model, _):
 
         def write(file: BinaryIO) -> bytes:
-            trusted = safe is False and model.kind is not Format.SAFETENSORS
-            if trusted:
-                rest = load_apart(model, file)
-            else:
-                rest = write_packed(restricted(model, None, limits), file, limits)
-            unpack(open_tensors(file, limits), rest)  # what is sealed can be loaded
-            return rest
+            return write_packed(restricted(model, limits), file, limits)
 
         return _publish(path, new, key, write, limits)
 

@@ -14,7 +14,7 @@ import json
 import mmap
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from safepoint.core.errors import (
@@ -80,62 +80,6 @@ class TensorSpec(NamedTuple):
 
     def __str__(self) -> str:
         return f"{dtype_name(self.dtype)} {quoted(tuple(self.shape))}"
-
-    def allows(self, other: TensorSpec) -> bool:
-        """Tell whether a tensor is of this type and shape."""
-        same = dtype_name(other.dtype) == dtype_name(self.dtype)
-        sizes = zip(self.shape, other.shape, strict=False)
-        fits = all(want is None or want == size for want, size in sizes)
-        return same and fits and len(other.shape) == len(self.shape)
-
-
-class Schema(dict[str, TensorSpec]):
-    """Which tensors a model has, by name: these, and no others.
-
-    ```python
-    from safepoint.core.errors import ModelRefused
-    from safepoint.models import Schema, TensorSpec
-
-    schema = Schema({"weight": TensorSpec("float32", (None, 3))})
-    schema.check({"weight": TensorSpec("float32", (8, 3))})
-    try:
-        schema.check({"weight": TensorSpec("float16", (8, 3))})
-    except ModelRefused as error:
-        print(error.what)
-        #> The tensor 'weight' is float16 (8, 3), and the schema says float32 (None, 3).
-    ```
-    """
-
-    @classmethod
-    def of(cls, tensors: Mapping[str, Any]) -> Schema:
-        """Return the schema of a flat state dict, or of the table of a file: exactly its shapes."""
-        return cls(
-            {name: TensorSpec(each.dtype, tuple(each.shape)) for name, each in tensors.items()}
-        )
-
-    def check(self, tensors: Mapping[str, Any]) -> None:
-        """Refuse tensors that are not what this says.
-
-        Args:
-            tensors: by name: tensors, or anything else with `dtype` and `shape`.
-
-        Raises:
-            ModelRefused: one is missing, is one too many, or is of another type or shape. The
-                message names it.
-        """
-        found = Schema.of(tensors)
-        for name in {**self, **found}:
-            wanted, there = self.get(name), found.get(name)
-            why = f"is {there}, and the schema says {wanted}"
-            if there is None:
-                why = "is missing"
-            elif wanted is None:
-                why = "is not in the schema"
-            elif wanted.allows(there):
-                continue
-            raise ModelRefused(
-                f"The tensor {quoted(name)} {why}.", "Load the file that belongs to this model."
-            )
 
 
 class TensorEntry(NamedTuple):
@@ -293,7 +237,6 @@ def _are_sizes(found: Any, most: int) -> bool:
 def open_tensors(
     file: BinaryIO | IO[bytes],
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
-    check: Callable[[Mapping[str, TensorEntry]], None] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of an open safetensors file by name.
 
@@ -303,7 +246,6 @@ def open_tensors(
     Args:
         file: the file.
         limits: what is too large.
-        check: called with the table before a tensor is made.
 
     Raises:
         ModelRefused: as `read_table`, or a truth value is neither true nor false; or this machine
@@ -318,8 +260,6 @@ def open_tensors(
         raise _wrong("is empty")
     buffer = mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY)
     table = read_table(buffer, size, limits)
-    if check is not None:
-        check(table)
     view = torch.frombuffer
     address = view(buffer, dtype=torch.uint8, count=1).data_ptr()
     tensors = {}

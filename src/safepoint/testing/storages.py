@@ -734,7 +734,7 @@ class StorageSuite:
         for state in states:
             ledger.save("a", state)
         same([each.state for each in second.history("a")], states, "The history")
-        same(second.verify("a", every_signature=True), 3, "The number of records that verify")
+        same(second.verify("a"), 3, "The number of records that verify")
         second.save("a", {"number": 4}, after=3)
         same(ledger.latest("a").sequence, 4, "The latest for the first ledger")
         if storage.has("acquire"):

@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from safepoint.core.errors import quoted
-from safepoint.models.lint.loads import ON, VARIABLE, VARIABLE_WHAT, found_in
+from safepoint.models.lint.loads import found_in
 from safepoint.models.lint.names import DATA, Tangled
 
 __all__ = [
@@ -131,23 +131,6 @@ def _visit(tree: ast.Module, data: bytes) -> Iterator[Load]:
         yield Load(0, line, len(before.decode("utf-8", "replace")) + 1, kind, what, last)
 
 
-_VALUE: Final = re.compile(r"""=["']?([^\s"';)]*)""")
-_MENTION: Final = re.compile(rf"(?<![A-Za-z0-9_]){VARIABLE}(?![A-Za-z0-9_])")
-_COMMENT: Final = re.compile(r"^\s*#")
-_UNSET: Final = re.compile(r"(?:\bunset\s[^;&|]*|\benv\s+(?:-\w+\s+\S+\s+)*-u\s*|\$\{?)$")
-
-
-def _settings(lines: list[str], cell: int) -> Iterator[Load]:
-    """Yield each line for the shell or for IPython that may set the variable."""
-    for number, line in enumerate(lines, 1):
-        for found in [] if _COMMENT.match(line) else _MENTION.finditer(line):
-            if _UNSET.search(line, 0, found.start()) or " #" in line[: found.start()]:
-                continue
-            value = _VALUE.match(line, found.end())
-            if value is None or "$" in value[1] or value[1].lower() in ON:
-                yield Load(cell, number, found.start() + 1, "SL06", VARIABLE_WHAT)
-
-
 # --- notebooks: their code cells as one module, since a name of one cell reaches the next -------
 
 # A line that goes on with an operator, such as `% 3` or `!= 3`, is none.
@@ -165,8 +148,7 @@ def _check_notebook(data: bytes) -> Iterator[Load]:
     whole: list[str] = []
     places: list[tuple[int, int]] = []  # of each line: its cell, and the lines before that
     for number, text in cells:
-        code, magic = _python_of(text)
-        yield from _settings(magic, number)
+        code = _python_of(text)
         try:
             _parse(code)
         except _NOT_PARSED as error:
@@ -195,8 +177,8 @@ def _code_cells(data: bytes) -> list[tuple[int, str]]:
     return found
 
 
-def _python_of(text: str) -> tuple[str, list[str]]:
-    """Return what of a cell is Python, and the lines for the shell and for IPython."""
+def _python_of(text: str) -> str:
+    """Return what of a cell is Python: a line for the shell or for IPython does nothing."""
     lines, begins = text.split("\n"), text.lstrip()
     odd = [_MAGIC.fullmatch(line) is not None for line in lines]
     if begins.startswith("%%"):
@@ -204,10 +186,9 @@ def _python_of(text: str) -> tuple[str, list[str]]:
     else:
         with contextlib.suppress(*_NOT_PARSED):
             _parse(text)
-            return text, []
-    pairs = [*zip(lines, odd, strict=True)]
-    code = [f"{line[: -len(line.lstrip())]}pass" if o else line for line, o in pairs]
-    return "\n".join(code), [line * o for line, o in pairs]
+            return text
+    pairs = zip(lines, odd, strict=True)
+    return "\n".join(f"{line[: -len(line.lstrip())]}pass" if o else line for line, o in pairs)
 
 
 # --- allowed on purpose, with `safepoint: allow SL02 made by our own nightly job` ---------------

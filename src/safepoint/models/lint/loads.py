@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import builtins
 import re
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -147,10 +146,7 @@ _MOCKS: Final = frozenset({"mock", "unittest"})
 _SETTERS: Final = frozenset({"__setitem__", "putenv", "setdefault", "setenv", "setitem"})
 # What mock calls. A list of values is returned, one after another, and not called.
 _CALLED: Final = frozenset({"new", "side_effect", "new_callable", "wraps"})
-# These run text, or look up what a text says.
-_RUN: Final = frozenset({"eval", "exec", "compile", "getattr", "__import__"})
-_BUILT_IN: Final = frozenset(f"builtins.{name}" for name in {*dir(builtins)} - _RUN)
-_DEEPEST: Final = 16
+_SHOWN: Final = (HERE, "mock.", "unittest.", "builtins.")
 _NEVER: Final = re.compile(r"(?!)")
 _PATCHES: Final = re.compile(r".*\.(setattr|patch|patch\.(object|multiple))")
 
@@ -393,8 +389,8 @@ class _Finder:
             what = f"{loader} without restriction, where a load before it has failed."
         self.found.setdefault((node, kind), what)
 
-    # A test that gives torch.load a stand-in is as it should be, so a patch is told only if the
-    # file does not show what it puts there. What a stand-in loads is told where it does.
+    # A test that gives torch.load a stand-in is as it should be, so a patch is told only if what
+    # it puts there is another file's. What a stand-in of this file loads is told where it does.
 
     def _patch(self, call: ast.Call, functions: frozenset[str]) -> list[ast.expr]:
         """Judge `setattr`, `mock.patch` and their like, and return what they put in a place."""
@@ -410,42 +406,14 @@ class _Finder:
         # In monkeypatch.setattr("torch.load", name=f) the name is the value.
         named_value = text is not None and _dotted(call.func).endswith(".setattr")
         puts = {*_CALLED, "value", "load", *(["name"] if named_value else [])}
-        called = [value for key, value in named.items() if key in puts]
+        called = [*call.args[1:], *(value for key, value in named.items() if key in puts)]
+        given = [name for each in called for name in self._names.of(each, self._scope)]
+        foreign = [each for each in given if not each.startswith(_SHOWN)]
         for name in sorted(name for name in names if loader_of(name) == "torch"):
-            # One that wraps the very function is a spy.
-            new = [*call.args[1:], *called]
-            others = [each for each in new if self._names.of(each, self._scope) != {name}]
-            shown = len(named) == len(call.keywords) and "builtins.setattr" not in functions
-            if not (shown and all(self._is_shown(each, self._scope) for each in others)):
-                what = f"{name} is patched with what cannot be seen in this file."
+            if {*foreign} - {name} or "builtins.setattr" in functions:  # one that wraps it is a spy
+                what = f"{name} is patched with a function of another file."
                 self._add(call, ("SL11", what))
         return [*call.args[1:], *(named[key] for key in named if key in _CALLED - {"wraps"})]
-
-    def _is_shown(self, node: ast.expr, scope: Scope, depth: int = 0) -> bool:
-        """Tell whether the file shows what an expression does when it is called."""
-        if depth > _DEEPEST:
-            return False
-        match node:
-            case ast.Constant() | ast.Lambda() | ast.List() | ast.Tuple() | ast.Dict():
-                return True
-            case ast.Call(func=function, args=args, keywords=keywords):
-                functions = self._names.of(function, scope)
-                if functions and all(x.startswith(HERE) or x in _BUILT_IN for x in functions):
-                    return True
-                if not functions or {x.partition(".")[0] for x in functions} - _MOCKS:
-                    return False
-                called = [*args[1:], *(each.value for each in keywords if each.arg in _CALLED)]
-                shown = (self._is_shown(each, scope, depth + 1) for each in called)
-                return all(each.arg for each in keywords) and all(shown)
-            case ast.Name(id=name) if (owner := scope.owner(name)) and owner.bindings.get(name):
-                return all(
-                    each.startswith(HERE)
-                    if isinstance(each, str)
-                    else each is not None and self._is_shown(*each, depth + 1)
-                    for each in owner.bindings[name]
-                )
-        found = self._names.of(node, scope)
-        return bool(found) and found <= _BUILT_IN
 
 
 def _dotted(function: ast.expr) -> str:

@@ -220,15 +220,15 @@ class Session(Tenants, Closing):
         end = time.monotonic() + self._seconds
         while True:
             pool, connection = self._pool(), None
-            left = end - time.monotonic()
+            remaining = end - time.monotonic()
             try:
                 # Not `pool.connection()`, which ends a transaction: there is none to end.
-                connection = pool.getconn(min(left, _TURN))
+                connection = pool.getconn(min(remaining, _TURN))
                 if connection.whose not in (self._tenant, "*"):
                     self._check_tenant(connection)
                 return act(connection)
             except PoolTimeout as error:
-                if left <= _TURN:
+                if remaining <= _TURN:
                     self._look()  # a pool does not say why it has no connection
                     raise Unavailable(
                         f"None of the {self._most} connections to {self._where} was free for"
