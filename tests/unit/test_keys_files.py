@@ -14,7 +14,7 @@ from safepoint.core.errors import Unsafe
 from safepoint.core.keys import VerifyingKey, read_key_file
 from tests.harness.crash import failed, killed
 from tests.unit.openssh import put
-from tests.unit.storage_helpers import fail, python
+from tests.unit.storage_helpers import fail
 
 PAIR = SigningKey(bytes(range(32)))
 Make = Callable[[Path], object]
@@ -118,25 +118,6 @@ def test_a_step_that_fails_leaves_no_key(tmp_path: Path) -> None:
     for left in failed(make_key, tmp_path):
         assert left.whole or "No space left on device" in left.error
         assert left.whole == (left.folder / "keys/key").exists()
-
-
-def test_of_several_processes_that_start_at_once_one_makes_the_key(tmp_path: Path) -> None:
-    code = """
-        import os, sys
-        from safepoint import SigningKey
-        read, write = os.pipe()
-        for number in range(4):
-            if not os.fork():
-                for attempt in range(10):
-                    key = SigningKey.from_file(f"{sys.argv[1]}/{attempt}/key", create=True)
-                    os.write(write, f"{attempt}:{key.id}\\n".encode())
-                os._exit(0)
-        os.close(write)
-        for number in range(4):
-            assert os.wait()[1] == 0
-        print(len(set(os.fdopen(read).read().split())))
-    """
-    assert python(code, str(tmp_path)) == "10"
 
 
 def test_a_key_is_on_disk_when_it_is_made_and_when_there_is_one(

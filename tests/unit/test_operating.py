@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
+import json
 import os
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -120,8 +118,6 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (nothing, "verify invoices --config no.toml", 2, "no.toml cannot be read as settings"),
     (unused, "verify invoices", 2, "Store invoices has no thread, so nothing was verified."),
     (unused, "history invoices order-7", 2, "There is no checkpoint of order-7 in store invoices."),
-    (unused, "history invoices order-7 --state", 2, "There is no checkpoint of order-7"),
-    (unused, "history invoices --state", 2, "safepoint history: --state needs a THREAD."),
     (unused, "journal invoices", 0, "No entry."),
     (good, "init invoices", 0, "Store invoices is there, and nothing was changed:"),
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
@@ -139,15 +135,13 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
         0,
         "order-7 #3 of store invoices\n  seal     verified, by",
     ),
-    (good, "history invoices order-7 2 --state", 0, '{"secret":2}\n'),
-    (good, "history invoices order-7 --state", 0, '{"secret":3}\n'),
     (good, "history invoices order-7 9", 2, "Thread 'order-7' has no checkpoint 9."),
     (good, "journal invoices order-7", 0, "1 20"),
     (good, "journal invoices order-9", 0, "No entry."),
     (good, "keys invoices", 0, "records  "),
     (tampered, "verify invoices", 1, "order-7: SealBroken: The state of order-7 #3 is not the one"),
     (tampered, "history invoices order-7", 1, "SealBroken: The state of order-7 #3 is not the one"),
-    (tampered, "history invoices order-7 --state", 1, "SealBroken: The state of order-7 #3 is not"),
+    (tampered, "history invoices order-7 3", 1, "SealBroken: The state of order-7 #3 is not"),
     (tampered_of_a_tenant, "verify invoices", 1, "@acme/order-8: SealBroken: "),
     (cut, "verify invoices", 1, "order-7: RolledBack: order-7 ends at #2, and the anchor has seen"),
     (cut, "history invoices order-7", 1, "RolledBack: order-7 ends at #2, and the anchor"),
@@ -177,21 +171,30 @@ def test_a_command_ends_as_it_says(
         assert "secret" not in out + err
 
 
-@pytest.mark.parametrize("command", ["verify invoices", "init invoices", "keys invoices"])
-def test_a_folder_of_keys_that_is_somebody_elses_is_one_line(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good()
-    real = os.listdir
+def test_what_a_program_reads_has_one_schema_for_each_command() -> None:
+    begun().save("odd", {"text": "\x7f"})
 
-    def listdir(path: Any) -> Any:
-        if "safepoint-keys" in str(path):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return real(path)
+    def read(command: str) -> list[Any]:
+        return [*map(json.loads, said(*command.split(), "--format", "json")[1].splitlines())]
 
-    monkeypatch.setattr(os, "listdir", listdir)
-    status, out, err = said(*command.split())
-    assert (status, out, err.count("\n")) == (2, "", 1)
+    listed = {each["thread"]: each for each in read("history invoices")}
+    assert [*listed] == ["odd", "order-7", "@acme/order-8"]
+    names = {"thread", "sequence", "created", "kind", "app", "label", "tools", "previous"}
+    assert listed["odd"].keys() == {*names, "digest", "key"}
+    assert read("history invoices odd 1") == [{**listed["odd"], "state": {"text": "\x7f"}}]
+    records = read("history invoices order-7")
+    assert [each["sequence"] for each in records] == [1, 2, 3]
+    assert records[2] == listed["order-7"]
+    entries = read("journal invoices order-7")
+    names = {"number", "at", "what", "outcome", "actor", "store", "tenant", "thread", "sequence"}
+    assert entries[0].keys() == {*names, "digest", "detail"}
+    assert [each["digest"] for each in entries] == [each["digest"] for each in records]
+    assert read("verify invoices") == [{"threads": 3, "records": 5, "alarms": []}]
+    edited("order-7", 3)
+    assert [each.get("error") for each in read("history invoices")] == [None, "SealBroken", None]
+    (found,) = read("verify invoices")
+    (alarm,) = found["alarms"]
+    assert (found["threads"], alarm["thread"], alarm["error"]) == (2, "order-7", "SealBroken")
 
 
 # --- what cannot be undone
@@ -431,33 +434,3 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
         assert (status, out.splitlines()[0], err) == (0, f"{noun}: {counts}, 0 refused.", "")
     assert said("verify", "invoices")[0] == 0
     assert {entry.what for entry in open_journal("invoices").show()} == {"move", "save"}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "status", "line"),
-    [
-        ("", "", 2, "old cannot be read (No such file or directory)."),
-        ("a.txt", "", 1, "old/a.txt: It is an empty file, and neither"),
-        ("order-1.json", "{", 1, "old/order-1.json: It is of no format that is known here"),
-        ("order-7.json", "{}", 1, "old/order-7.json: order-7 exists in store invoices"),
-        ("a.pkl", "cos\nmkdir\n(Vmarker\ntR.", 1, "old/a.pkl: The pickle wants os.mkdir, which"),
-    ],
-)
-def test_what_cannot_be_moved_is_named(name: str, content: str, status: int, line: str) -> None:
-    good()
-    if name:
-        Path("old").mkdir()
-        Path("old", name).write_text(content)
-    ended, _, err = said("move", "old", "invoices", "--vouch")
-    assert (ended, err[: len(line)], err.count("\n")) == (status, line, 1)
-    assert said("verify", "invoices")[1].startswith("2 threads verified, with 4 records.")
-    assert not Path("marker").exists()
-
-
-def test_a_foreign_database_is_named_before_anybody_vouches() -> None:
-    good()
-    with closing(sqlite3.connect("foreign.db")) as database:
-        database.execute("CREATE TABLE t (x)")
-    status, out, err = said("move", "foreign.db", "invoices")
-    line = "foreign.db cannot be read (it has not the tables of a saver). Name the database that"
-    assert (status, out, err.count("\n"), err[: len(line)]) == (2, "", 1, line)
