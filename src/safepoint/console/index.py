@@ -296,7 +296,7 @@ class Index:
             else row
             for _, rows in answered
             for row in rows
-            if has_words(_words(row.spot, row.question, row.by), find)
+            if has_words(_words(row.spot, row.question, *row.by.split(", ")), find)
         ]
         found = sorted([*expired, *found], key=lambda each: each.at, reverse=True)
         return found[:_DONE], unread
