@@ -114,11 +114,10 @@ def test_rewritten_past_of_a_stolen_key_is_refused(night: Night) -> None:
     """Below the point a seal alone proves nothing any more; the links do."""
     keys, copy = night.freeze(), night.copy()
     night.forge(2, night.ledger().load(THREAD, 1).digest)
-    for look in (lambda ledger: ledger.load(THREAD, 2), USES[2], USES[3]):
-        said = refused(SealBroken, look, night.ledger(keys=keys))
+    load = lambda ledger: ledger.load(THREAD, 2)  # noqa: E731
+    for use in (load, USES[2], USES[3], lambda ledger: ledger.copy_to(copy)):
+        said = refused(SealBroken, use, night.ledger(keys=keys))
         assert "#2 is not the one that #3 was sealed upon" in said
-    said = refused(SealBroken, lambda ledger: ledger.copy_to(copy), night.ledger(keys=keys))
-    assert "#3 does not follow the #2" in said
     assert copy.threads() == []
 
 

@@ -106,7 +106,7 @@ def check(path: Path, spent: int, kept: int) -> None:
     """Everything verifies, whatever was acted upon is anchored, and the journal has the spend."""
     place = Place(path)
     ledger = place.ledger()
-    assert ledger.verify(THREAD, every_signature=True) == kept
+    assert ledger.verify(THREAD) == kept
     assert ledger.anchor is not None
     anchored, last = ledger.anchor.read(STORE, THREAD), ledger.latest(THREAD)
     assert anchored is not None

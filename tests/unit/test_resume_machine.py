@@ -338,7 +338,7 @@ class Resuming(RuleBasedStateMachine):
         written, ledger = self.world.written[thread], self.opened().ledger
         try:
             found = [Head(each.sequence, each.digest) for each in ledger.history(thread)]
-            count = ledger.verify(thread, every_signature=True)
+            count = ledger.verify(thread)
         except CheckpointError:
             if thread not in self.tampered:
                 raise

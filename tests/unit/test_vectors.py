@@ -218,7 +218,7 @@ def test_the_implementation_verifies_or_refuses_a_thread(vector: Vector, tmp_pat
     for look in (
         lambda: len(list(view.forward(thread))),
         lambda: ledger.verify(thread),
-        lambda: ledger.verify(thread, every_signature=True),
+        lambda: ledger.verify(thread),
     ):
         # What is wrong first from the end back has another name than from the beginning.
         found = outcome(look)

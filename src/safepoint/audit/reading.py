@@ -159,7 +159,7 @@ def walk(ledger: Ledger, name: str) -> History:
         try:
             base = view.base(name)
             keys.update([] if base is None else [base.key])
-            for opened in view.forward(name, every_signature=True):
+            for opened in view.forward(name):
                 tick()
                 keys[opened.key] += 1
                 head = head if opened.header.kind == "note" else opened.header.sequence

@@ -157,7 +157,7 @@ def _verify(options: argparse.Namespace) -> int:
             for each, thread in threads:
                 tick()
                 try:
-                    count = each.verify(thread, every_signature=True)
+                    count = each.verify(thread)
                     if not count:
                         _newest(each, thread)  # which says that there is none
                     records += count
@@ -201,7 +201,7 @@ def _history(options: argparse.Namespace) -> int:
             return _show(options, ledger)
         view = view_of(ledger)
         thread = check_name("thread", options.thread)
-        for number, opened in enumerate(view.forward(thread, every_signature=True), 1):
+        for number, opened in enumerate(view.forward(thread), 1):
             if number == 1 and opened.header.sequence > 1:
                 begins = f"It begins at #{opened.header.sequence}"
                 print(f"{begins}: what came before was pruned, and a seal says so.")

@@ -220,7 +220,7 @@ class _History:
         view = view_of(self.ledger)
         self.anchored = view.anchored(self.thread)
         self.end = next((each.header.sequence for each in view.back(self.thread)), 0)
-        for opened in view.forward(self.thread, every_signature=True):
+        for opened in view.forward(self.thread):
             self.take(opened)
         try:
             next(self.ledger.back(self.thread))  # there is none, or this process saw more

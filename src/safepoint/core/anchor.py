@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from threading import Lock
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from safepoint.core.names import Head, check_name, is_further
 from safepoint.core.storage import Tenants
@@ -56,7 +56,7 @@ class Anchor(Protocol):
     - **Never silent**: if it cannot answer, it raises an error. None means only that the thread
       was never seen.
 
-    The anchors of this package also implement `TenantAnchor` and `RewindingAnchor`.
+    The anchors of this package also implement `TenantStorage` and `RewindingAnchor`.
     """
 
     def read(self, store: str, thread: str) -> Head | None:
@@ -83,17 +83,6 @@ class Anchor(Protocol):
             RolledBack: this is the anchor of another store.
             Unavailable: the anchor cannot be read.
         """
-
-
-@runtime_checkable
-class TenantAnchor(Protocol):
-    """An anchor that keeps the threads of each tenant apart, as its storage must."""
-
-    def tenant(self, name: str) -> Any:
-        """Return the same anchor for the threads of one tenant."""
-
-    def tenants(self, store: str) -> Iterable[str]:
-        """Return the name of each tenant that has a thread in this anchor."""
 
 
 @runtime_checkable

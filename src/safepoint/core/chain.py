@@ -27,7 +27,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar
 
-from safepoint.core.anchor import Anchor, TenantAnchor
+from safepoint.core.anchor import Anchor
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -82,7 +82,7 @@ def _retried(
             try:
                 return method(view, thread, *args, **options)
             except (NotFound, RolledBack):
-                now = view.anchored(thread), view._first(thread)  # noqa: SLF001  of our own kind
+                now = view.anchored(thread), view._stored_base(thread)  # noqa: SLF001  of our own kind
                 if now == before:
                     raise
                 before = now
@@ -124,17 +124,26 @@ def plain_of(opened: Opened, cipher: Cipher | None) -> bytes:
     return plain
 
 
-def scoped(value: Any, tenant: str) -> Any:
-    """Return the part of a storage or an anchor that belongs to one tenant.
+def require(value: Any, part: type[Any], lacks: str) -> Any:
+    """Return a storage or an anchor that has an optional part.
+
+    Args:
+        value: the storage or the anchor.
+        part: the protocol of the part.
+        lacks: what it does without the part, for the message.
 
     Raises:
-        ConfigurationError: it keeps no tenants apart.
+        ConfigurationError: it does not have the part.
     """
-    if not isinstance(value, TenantStorage):
-        raise ConfigurationError(
-            f"{type(value).__name__} has no methods tenant and tenants, so it knows no tenants."
-        )
-    return value.tenant(tenant)
+    if not isinstance(value, part):
+        name = type(value).__name__
+        raise ConfigurationError(f"{name} is no {part.__name__}, so it {lacks}.")
+    return value
+
+
+def scoped(value: Any, tenant: str) -> Any:
+    """Return the part of a storage or an anchor that belongs to one tenant."""
+    return require(value, TenantStorage, "knows no tenants").tenant(tenant)
 
 
 class End(NamedTuple):
@@ -219,7 +228,7 @@ class View:
             with storage_errors("list", "the tenants"):
                 names.update(map(check_tenant, self.storage.tenants()))
         anchor: object = self.anchor
-        if isinstance(anchor, TenantAnchor):
+        if isinstance(anchor, TenantStorage):
             with anchor_errors("list", "the tenants"):
                 names.update(map(check_tenant, anchor.tenants(self.anchored_as)))
         return sorted(names)
@@ -235,7 +244,6 @@ class View:
         thread: str,
         *,
         end: Head | None = None,
-        first: int | None = None,
         every_signature: bool = False,
     ) -> Iterator[Opened]:
         """Return each record of a thread, newest first.
@@ -243,8 +251,8 @@ class View:
         Args:
             thread: the thread.
             end: the record to start from instead of the newest. Later ones are not read.
-            first: the sequence to stop at instead of the beginning of the thread.
-            every_signature: check every signature, not only the newest record's.
+            every_signature: check every signature, not only the newest record's. Without it, the
+                `key` of the others is the unsigned hint of their line 1.
 
         Raises:
             CheckpointError: one does not verify. Those after it were already handed out.
@@ -257,8 +265,8 @@ class View:
         if opened is None:
             return
         yield opened
-        base = self.base(thread) if first is None else None
-        begins = first or (base.header.sequence if base else 1)
+        base = self.base(thread)
+        begins = base.header.sequence if base else 1
         if opened.header.sequence < begins:
             if self._newest(thread)[0] >= begins:
                 raise _pruned_meanwhile(thread)
@@ -266,33 +274,27 @@ class View:
         last = opened
         for last in self._predecessors(opened, begins, every_signature=every_signature):
             yield last
-        if first is None:
-            check_follows(last, base.header.previous if base else None)
+        check_follows(last, base.header.previous if base else None)
 
-    def forward(
-        self, thread: str, digests: dict[int, str] | None = None, *, every_signature: bool = False
-    ) -> Iterator[Opened]:
-        """Return the same, oldest first, once the whole thread is verified.
+    def forward(self, thread: str, digests: dict[int, str] | None = None) -> Iterator[Opened]:
+        """Return the same, oldest first, once the whole thread and each signature is verified.
 
         The records are read a second time, because only their digests are kept in memory.
 
         Args:
             thread: the thread.
             digests: what a walk back has verified, by sequence: then there is no other walk.
-            every_signature: check every signature, in both reads. Without it, a record's `key` is
-                the unsigned hint of its line 1.
         """
-        found = self._digests(thread, every_signature) if digests is None else digests
+        found = self._digests(thread) if digests is None else digests
         sequences = range(min(found, default=1), max(found, default=0) + 1)
         for place, record in self._records(thread, sequences):
-            digest = found[place.sequence]
-            opened = self._open(record, place, digest=None if every_signature else digest)
-            check_is(opened, Head(place.sequence, digest), PROCESS)
+            opened = self._open(record, place)
+            check_is(opened, Head(place.sequence, found[place.sequence]), PROCESS)
             yield opened
 
     @_retried
-    def _digests(self, thread: str, every_signature: bool) -> dict[int, str]:
-        return digests_of(self.back(thread, every_signature=every_signature))
+    def _digests(self, thread: str) -> dict[int, str]:
+        return digests_of(self.back(thread, every_signature=True))
 
     @_retried
     def at(self, thread: str, sequence: int | Head | None = None) -> Opened:
@@ -316,35 +318,39 @@ class View:
             if sequence is not None and number < sequence:
                 break
         if sequence is not None:
-            raise no_record(thread, sequence, self._first(thread))
+            first, _ = self._stored_base(thread) or (1, b"")
+            raise no_record(thread, sequence, first)
         raise NotFound(f"There is no checkpoint of {thread} in {self._place(thread, 1).scope}.")
 
     @_retried
-    def verify(
-        self,
-        thread: str,
-        *,
-        first: int | None = None,
-        every_signature: bool = False,
-        anchor: bool = False,
-    ) -> int:
-        """Check each record and each link of a thread, and return how many records there are.
+    def verify(self, thread: str, *, anchor: bool = False) -> int:
+        """Check each signature and each link of a thread, and return how many records there are.
 
         Args:
             thread: the thread.
-            first: the sequence to stop at instead of the beginning of the thread.
-            every_signature: check every signature, not only the newest record's.
             anchor: move the anchor to the verified end.
 
         Raises:
             CheckpointError: one does not verify, or the anchor cannot move.
         """
         head, count = None, 0
-        for opened in self.back(thread, first=first, every_signature=every_signature):
+        for opened in self.back(thread, every_signature=True):
             head, count = head or opened.head, count + 1
         if anchor and head is not None:
             self._move(thread, head)
         return count
+
+    def anchor_end(self, thread: str) -> None:
+        """Verify a thread from where the anchor is, and move the anchor to its end.
+
+        Raises:
+            CheckpointError: a record does not verify, or the anchor cannot move.
+        """
+        opened, anchored = self._end(thread)
+        if anchored is None:  # nothing vouches for the past yet, so all of it is looked at
+            self.verify(thread, anchor=True)
+        elif opened is not None:
+            self._move(thread, opened.head)
 
     @_retried
     def first_to_keep(self, thread: str, states: int, since: int) -> Opened | None:
@@ -424,9 +430,8 @@ class View:
         """Return the records before one, down to `first`, each checked against its successor."""
         thread, last = opened.header.thread, opened.header.sequence - 1
         for place, record in self._records(thread, range(last, first - 1, -1)):
-            following, digest = opened, None if every_signature else opened.header.previous
-            opened = self._open(record, place, digest=digest)
-            check_follows(following, opened.digest)
+            previous = opened.header.previous
+            opened = self._open(record, place, digest=previous, every_signature=every_signature)
             if opened.header.kind == "deleted":
                 raise SealBroken(
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"
@@ -477,19 +482,11 @@ class View:
             what = f"{thread} #{sequence} is gone, and nothing signed says that it was pruned."
             raise RolledBack(what, kind="missing") from error
 
-    def _open(
-        self, record: bytes, place: Place, *, digest: str | None = None, base: bool = False
-    ) -> Opened:
-        return open_sealed(
-            record, place, self.keys, base=base, digest=digest, limits=self.limits, use=self.use
-        )
-
-    def _first(self, thread: str) -> int:
-        """Return where a thread begins according to the storage; 1 if it was never pruned."""
-        found = self._stored_base(thread)
-        return 1 if found is None else found[0]
+    def _open(self, record: bytes, place: Place, **options: Any) -> Opened:
+        return open_sealed(record, place, self.keys, limits=self.limits, use=self.use, **options)
 
     def _stored_base(self, thread: str) -> tuple[int, bytes] | None:
+        """Return where a thread begins according to the storage, and its base, or None."""
         if not isinstance(self.storage, RetentionStorage):
             return None
         with storage_errors("read the base of", thread):

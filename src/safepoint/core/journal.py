@@ -199,7 +199,7 @@ class Event:
     @property
     def chain(self) -> str:
         """The name of its chain: the thread, or `journal` for the whole store."""
-        return THREAD if self.thread is None else self.thread
+        return JOURNAL if self.thread is None else self.thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +226,6 @@ class Entry(Event):
         line = f"{self.number} {stamp(self.at)} {self.what} {self.outcome} {place} {self.actor}"
         return f"{line}: {self.detail!a}" if self.detail else line
 
-
-THREAD: Final = "journal"
-"""The chain of events about the whole store. Other chains have the names of their threads."""
 
 _SAID: Final = tuple(each.name for each in fields(Event))
 LIMITS: Final = Limits(state_bytes=32 * 1024)
@@ -364,8 +361,7 @@ class Journal(Closing):
             Unavailable: as `show` does.
         """
         with _as_journal_errors():
-            seen = self._view.anchored(thread)
-            self._view.verify(thread, first=seen.sequence if seen else None, anchor=True)
+            self._view.anchor_end(thread)
 
     def end(self, thread: str) -> Head | None:
         """Verify what is about one thread, and return the head of its last entry.

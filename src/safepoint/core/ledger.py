@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from functools import cached_property
 from itertools import islice
 from threading import Lock
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from safepoint.core.anchor import Anchor, RewindingAnchor
 from safepoint.core.chain import (
@@ -22,6 +22,7 @@ from safepoint.core.chain import (
     is_same,
     plain_of,
     refuse_deleted,
+    require,
     scoped,
     storage_errors,
 )
@@ -458,15 +459,11 @@ class Ledger:
 
     # --- verify and anchor
 
-    def verify(self, thread: str, *, every_signature: bool = False, anchor: bool = False) -> int:
+    def verify(self, thread: str, *, anchor: bool = False) -> int:
         """Verify each record of a thread, including notes, and each link, without decoding any.
-
-        The signature proves the newest record, and each record proves its predecessor: the digests
-        show that header and state are as they were sealed.
 
         Args:
             thread: the thread.
-            every_signature: check every signature, not only the newest record's.
             anchor: then move the anchor to the end of the thread. Use it for a thread from before
                 there was an anchor, or whose writer died between its two writes. A save does it by
                 itself.
@@ -483,7 +480,7 @@ class Ledger:
         if anchor:
             self._anchor()
         with self.log.watching("verify", thread):
-            return self._view.verify(thread, every_signature=every_signature, anchor=anchor)
+            return self._view.verify(thread, anchor=anchor)
 
     def anchored(self, thread: str) -> Head | None:
         """Return the anchor's head of a thread, or None if there is none.
@@ -500,28 +497,32 @@ class Ledger:
         detect that there was more, not even that the thread was deleted, or what its journal had:
         if that has no anchor of its own, it is set back to the journal's end, too. Stop the writers
         first, and save once afterwards: until then, the lost records still fit, if someone kept
-        them. A base that a revoked key sealed is resealed.
+        them.
 
         Returns:
             The anchor's head before and after.
 
         Raises:
             ConfigurationError: there is no anchor, or it cannot be set back.
+            SealBroken: a revoked key sealed some of what is left: copy what counts instead.
             CheckpointError: what is there does not verify.
         """
         check_name("thread", thread)
-        anchor = self._anchor()
-        if not isinstance(anchor, RewindingAnchor):
-            raise ConfigurationError(
-                f"{type(anchor).__name__} has no method rewind, so this cannot set it back."
-            )
+        anchor = require(self._anchor(), RewindingAnchor, "cannot be set back")
         before, bare = self._view.anchored(thread), self._make_view(None)
         with self.log.watching("accept-loss", thread):
-            after = next((each.head for each in bare.back(thread)), None)
+            after = None
+            bare.base(thread)  # even if no record is left
+            for opened in bare.back(thread, every_signature=True):
+                after = after or opened.head
+                if self.keys.revoked(opened.key):  # only the anchor vouches for what it sealed
+                    raise SealBroken(
+                        f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked.",
+                        "Copy what counts to another storage: Ledger.copy_to(..., up_to=before).",
+                        "revoked",
+                    )
         detail = f"from {before or 'none'} to {after or 'none'}"
         with self.log.doing("accept-loss", thread, detail=detail):
-            self._seal_base_anew(bare, thread)
-            self._check_points(bare, thread)
             with anchor_errors("be set back for", thread):
                 journal = None if self.journal and self.journal.anchor else self.journal
                 end = journal.end(thread) if journal else None  # verified before anything moves
@@ -531,35 +532,6 @@ class Ledger:
             self._view.known.pop(thread, None)
             return before, after
 
-    def _check_points(self, bare: View, thread: str) -> None:
-        """Verify each record. What a revoked key sealed must lead up to its point."""
-        seen = set[Head]()
-        for opened in bare.back(thread, every_signature=True):
-            seen.add(opened.head)
-            revoked = self.keys.revoked(opened.key)
-            point = revoked and revoked.head(self.store, thread, self.tenant_name)
-            if point and point not in seen:
-                raise SealBroken(
-                    f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked, and"
-                    f" {point}, up to which that counts, is not in the storage.",
-                    kind="revoked",
-                )
-
-    def _seal_base_anew(self, bare: View, thread: str) -> None:
-        """Replace a base whose key was revoked by one that our key seals."""
-        try:
-            bare.base(thread)
-        except SealBroken as error:
-            if error.kind != "revoked":
-                raise
-            first, _ = cast("tuple[int, bytes]", self._retention().base(thread))
-            opened = None
-            for opened in bare.back(thread, first=first, every_signature=True):  # noqa: B007
-                pass
-            if opened is None:
-                raise
-            self._cut(opened)  # every record from the base to the end was verified
-
     def _anchor(self) -> Anchor:
         if self.anchor is None:
             raise ConfigurationError(
@@ -568,11 +540,8 @@ class Ledger:
         return self.anchor
 
     def _retention(self) -> RetentionStorage:
-        if not isinstance(self.storage, RetentionStorage):
-            raise ConfigurationError(
-                f"{type(self.storage).__name__} is no RetentionStorage, so it keeps everything."
-            )
-        return self.storage
+        kept: RetentionStorage = require(self.storage, RetentionStorage, "keeps everything")
+        return kept
 
     # --- forget
 
@@ -600,10 +569,8 @@ class Ledger:
                 f"keep is {quoted(keep)}, and must be a whole number from 1 up."
             )
         self._retention()
-        self.verify(thread, anchor=self.anchor is not None)
-        if self._last(thread).header.kind == "deleted":
+        if self._verified_end(thread).header.kind == "deleted":
             return 0  # `erase` is for that
-        # What is verified is anchored, and the anchored record stays.
         needed = MAX_SEQUENCE if since is None else check_sequence(since)
         first = self._view.first_to_keep(thread, keep, needed)
         if first is None or first.header.sequence == 1:
@@ -629,18 +596,19 @@ class Ledger:
                 is not deleted.
             Unavailable: the tombstone is saved, and not anchored.
         """
-        self.verify(thread)
-        opened = self._last(thread)
+        opened = self._verified_end(thread)
         if opened.header.kind == "deleted":
-            if self.anchor is not None:  # whoever wrote it may have died before this
-                self.verify(thread, anchor=True)
             return opened.head
         with self.log.watching("delete", thread, opened.head):
             return self._append(thread, _NOTHING, _Fields("deleted"), opened.head).head
 
-    def _last(self, thread: str) -> Opened:
-        """Return the newest record, even a tombstone."""
-        check_name("thread", thread)
+    def _verified_end(self, thread: str) -> Opened:
+        """Verify a thread, anchor its end, and return its newest record, even a tombstone.
+
+        It is anchored before anything is removed: no base names a record that the anchor has not
+        seen.
+        """
+        self.verify(thread, anchor=self.anchor is not None)
         return next(self._view.back(thread), None) or self._view.at(thread)  # which says that none
 
     def erase(self, thread: str) -> int:
@@ -662,10 +630,7 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         self._retention()
-        self.verify(
-            thread, anchor=self.anchor is not None
-        )  # or it could name a record that is removed
-        opened = self._last(thread)
+        opened = self._verified_end(thread)
         if opened.header.kind != "deleted":
             raise ConfigurationError(
                 f"{thread} is not deleted, so nothing of it is erased.",
@@ -709,8 +674,8 @@ class Ledger:
         """Verify each thread, and copy it to the target's storage, sealed by the target's key.
 
         The links do not depend on the key, so an anchor stays valid; the target's own anchor is
-        moved. Existing records are compared and left alone, so an interrupted copy can be repeated.
-        Stop the writers first.
+        moved. A record that is there already, as this would write it, is left alone: repeat an
+        interrupted copy with the same keys. Stop the writers first.
 
         Args:
             target: the ledger to copy to. Ciphertext is copied as it is: use the same cipher.
@@ -751,7 +716,7 @@ class Ledger:
         return done + sum(scope.copy_to(other, up_to=up_to) for scope, other in scopes)
 
     def _copy(self, target: Ledger, thread: str, up_to: Heads | None) -> int:
-        """Verify a thread, compare it with what the target has, then copy each record."""
+        """Verify a thread, then copy each record, or find it in the target as it would be."""
         end = None if up_to is None else read_head(up_to, self.store, thread)
         if up_to is not None and end is None:
             return 0
@@ -759,25 +724,20 @@ class Ledger:
         first, last, seen = min(ours, default=1), max(ours, default=0), target.anchored(thread)
         if seen is not None and seen.sequence <= last and ours.get(seen.sequence) != seen.digest:
             raise _differs(thread, seen.sequence)  # or the anchor would move to another history
-        key, there = target.keys.signing, dict[int, str]()
-        try:
-            there = digests_of(target._make_view(None).back(thread))
-        except RolledBack:
-            if target._view._first(thread) != first:  # noqa: SLF001  else a copy died after its cut
-                raise
-        both = max(ours.keys() & there.keys(), default=0)
-        if ours.get(both) != there.get(both):  # each record names the one before it
-            raise _differs(thread, both)
+        with storage_errors("find the latest of", thread):
+            is_new = target._view.base(thread) is None and not target.storage.head(thread)
         for opened in self._view.forward(thread, ours):
-            place = opened.header.place
-            try:
-                if place.sequence == first > 1:
-                    target._cut(opened)
-                if place.sequence not in there:
-                    with storage_errors("keep", place):
-                        target.storage.append(thread, place.sequence, reseal(opened, key))
-            except (Conflict, NotFound, RolledBack):
-                raise _differs(thread, place.sequence) from None
+            place, record = opened.header.place, reseal(opened, target.keys.signing)
+            with storage_errors("keep", place):
+                try:
+                    if is_new and place.sequence == first > 1:
+                        target._cut(opened)
+                    target.storage.append(thread, place.sequence, record)
+                except (Conflict, NotFound, RolledBack):
+                    with suppress(NotFound):  # one signature of one key is like another
+                        if target.storage.read(thread, place.sequence) == record:
+                            continue
+                    raise _differs(thread, place.sequence) from None
         if last and target.anchor is not None:
             with anchor_errors("be moved for", thread):
                 target.anchor.advance(self.store, thread, Head(last, ours[last]))
@@ -1073,11 +1033,8 @@ class Owners:
 
     def leasing(self) -> LeasingStorage:
         """Return the storage, if it knows owners."""
-        if not isinstance(self.storage, LeasingStorage):
-            raise ConfigurationError(
-                f"{type(self.storage).__name__} is no LeasingStorage, so it knows no owners."
-            )
-        return self.storage
+        storage: LeasingStorage = require(self.storage, LeasingStorage, "knows no owners")
+        return storage
 
 
 @dataclass(eq=False)

@@ -339,6 +339,7 @@ def open_sealed(
     *,
     base: bool = False,
     digest: str | None = None,
+    every_signature: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     use: Use = "record",
 ) -> Opened:
@@ -352,6 +353,7 @@ def open_sealed(
         digest: the predecessor's digest that a verified record names. It replaces the check of the
             signature, because nobody can make another header with the same digest. It says nothing
             about line 1. If the ring has a revoked key, the signature is checked in any case.
+        every_signature: check the signature as well as the digest.
         limits: how large it may be.
         use: the use that the signature must name.
 
@@ -388,7 +390,7 @@ def open_sealed(
         raise SealBroken(f"{shown} cannot be verified. {unknown.what}", unknown.do, "key") from None
     own_digest = digest_of(line_2)
     # The id of the key is a hint that no digest covers, and a revoked key is known by it.
-    is_vouched_for = digest is not None and not keys.has_revoked
+    is_vouched_for = digest is not None and not every_signature and not keys.has_revoked
     if not is_vouched_for and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
     if digest is not None and digest != own_digest:
@@ -443,7 +445,8 @@ def _check_revoked(opened: Opened, revoked: Revoked) -> None:
         raise SealBroken(
             f"The base of {header.thread} at #{header.sequence} is sealed by key {opened.key},"
             " which was revoked.",
-            "Restore what was before it. If it was you who pruned, use Ledger.accept_loss.",
+            "Restore what was before it. If it was you who pruned, copy the thread with a keyring"
+            " that still trusts the key: Ledger.copy_to.",
             "revoked",
         )
     until = revoked.head(header.store, header.thread, header.tenant)

@@ -190,13 +190,17 @@ class ScanningStorage(Protocol):
 
 @runtime_checkable
 class TenantStorage(Protocol):
-    """A storage that separates the threads of each tenant."""
+    """A storage or an anchor that separates the threads of each tenant: either both, or none."""
 
     def tenant(self, name: str) -> Any:
-        """Return a storage on the same backend that sees only that tenant's threads."""
+        """Return the same on the same backend, which sees only that tenant's threads."""
 
-    def tenants(self) -> Iterable[str]:
-        """Return the name of each tenant that has a record; empty for a tenant's storage."""
+    def tenants(self, *store: str) -> Iterable[str]:
+        """Return the name of each tenant that has a thread; empty for a tenant's own.
+
+        Args:
+            store: for an anchor, the name of the store.
+        """
 
 
 @runtime_checkable

@@ -91,10 +91,11 @@ _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEX
 # library: torch.distributed.elastic and joblib.externals have classes that start a program, and
 # ultralytics.YOLO loads another pickle. A class may still open a file when it is made.
 _CLASS: Final = re.compile(
-    r"argparse\.Namespace|(__main__|sklearn|torch\.(nn\.modules|optim)|ultralytics\.(nn|utils)"
-    r"|torch\.distributed\.checkpoint\.metadata|models|pandas|scipy|transformers|xgboost|lightgbm"
-    r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)"
-    r"|joblib\.numpy_pickle(_compat)?)(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
+    r"(__main__|sklearn|torch\.(nn\.modules|optim)|torch\.distributed\.checkpoint\.metadata|models"
+    r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics\.(nn|utils)"
+    r"|joblib\.numpy_pickle(_compat)?|pandas|scipy|transformers|xgboost|lightgbm|numpy\.random"
+    r"|zoneinfo)(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*|argparse\.Namespace"
+    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
 )
 
 

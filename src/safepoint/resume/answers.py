@@ -309,7 +309,7 @@ class Answers:
     def every(
         self, approvers: Approvers, operators: Approvers, *, tenant: str = ""
     ) -> Iterator[Answer | CheckpointError]:
-        """Yield each verified approval and denial, as `about` does.
+        """Yield each verified approval and denial, those of revoked keys, too.
 
         For a record that does not verify, or that no listed person signed, it yields the error,
         unless its key is revoked.

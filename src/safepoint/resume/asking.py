@@ -21,6 +21,7 @@ from contextlib import nullcontext, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, Literal, NamedTuple
 
+from safepoint.core.chain import TRIES
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,
@@ -41,7 +42,6 @@ from safepoint.resume.gate import MAX_APPROVERS, Gate
 MAX_WAIT: Final = timedelta(days=3660)
 _REFUSED: Final = (ResumeRefused, ApprovalNeeded, ApprovalRefused)
 SPENT: Final = "spent/"  # no checkpoint of anybody has this label
-TRIES: Final = 1000  # of a note that others come before
 NOBODY: Final = 'Say who may approve: gate=Gate(approvers=Approvers({"dana": key})).'
 SHOW: Final = "Show them this error's question, and resume with all that they sign."
 _PUT: Final = (
@@ -316,7 +316,7 @@ class Asking(NamedTuple):
     def _spend(self, signed: object, now: datetime) -> tuple[Answer, ...]:
         """Append a note with the answer, or find one, and tell the journal before it is used."""
         thread, ours, mine = self.question.thread, tuple[Answer, ...](), ""
-        for left in range(TRIES, -1, -1):
+        for tried in range(1, TRIES + 1):
             self.ledger.owners.keep(thread)
             check_held(self.gate, self.ledger, thread)
             end, spent = self._find_end(now)
@@ -332,7 +332,7 @@ class Asking(NamedTuple):
                 spent = self._find_end(now)[1]
                 break
             except Conflict:  # others were faster, and what they wrote may be an answer
-                if not left:
+                if tried == TRIES:
                     raise
         if spent is not None and spent.note.digest != mine:
             if ours and spent.answers != ours:

@@ -501,8 +501,8 @@ class Run:
     @property
     def next(self) -> str | None:
         """The name of the step that runs next, or None at the end and after a denial."""
-        left = list(self.workflow.steps)[len(self.done) :]
-        return left[0] if left and not self.denied else None
+        remaining = list(self.workflow.steps)[len(self.done) :]
+        return remaining[0] if remaining and not self.denied else None
 
     @property
     def paused(self) -> bool:

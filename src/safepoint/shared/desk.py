@@ -187,7 +187,7 @@ class Desk:
         if not found:
             return []
         if whole:
-            self.ledger.verify(thread, every_signature=True)
+            self.ledger.verify(thread)
         holds = tuple(self.holds(thread))
         return [self._wait(each, holds) for each in found]
 

@@ -50,7 +50,7 @@ from safepoint.core.storage import (
     utc_now,
 )
 from safepoint.stores import disk
-from safepoint.stores.checks import first_gone, gap, malformed_base, sized, too_large
+from safepoint.stores.checks import first_gone, gap, malformed_base, sized
 
 BASE = "base"
 LEASE = "lease"
@@ -134,8 +134,7 @@ class FileCheckpointStorage(Leasing, Tenants):
     ) -> None:
         """Store `record` at `(thread, sequence)`, on disk, without replacing an existing one."""
         check_place(thread, sequence)
-        if len(data := bytes(record)) > self._limit:
-            raise too_large(len(data), self._limit)
+        data = sized(record, self._limit)
         with self._writing("save to", thread) as folder:
             lease = folder.lease()
             if lease is not None or fence is not None:

@@ -48,10 +48,10 @@ PINNED: Final = (
 )
 """Session settings that neither a login nor a connection string can change."""
 # The tenant that the login serves; `*` means all tenants.
-_WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
+WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
 # `off` acknowledges a save before it is on disk. A reload does not change a session's own setting.
 _BEGIN: Final = (
-    f"{_WHOSE}, set_config('synchronous_commit',"
+    f"{WHOSE}, set_config('synchronous_commit',"
     " coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"
 )
 _PAUSE: Final = 0.05
@@ -220,15 +220,15 @@ class Session(Tenants, Closing):
         end = time.monotonic() + self._seconds
         while True:
             pool, connection = self._pool(), None
-            left = end - time.monotonic()
+            remaining = end - time.monotonic()
             try:
                 # Not `pool.connection()`, which ends a transaction: there is none to end.
-                connection = pool.getconn(min(left, _TURN))
+                connection = pool.getconn(min(remaining, _TURN))
                 if connection.whose not in (self._tenant, "*"):
                     self._check_tenant(connection)
                 return act(connection)
             except PoolTimeout as error:
-                if left <= _TURN:
+                if remaining <= _TURN:
                     self._look()  # a pool does not say why it has no connection
                     raise Unavailable(
                         f"None of the {self._most} connections to {self._where} was free for"
@@ -305,7 +305,7 @@ class Session(Tenants, Closing):
         Raises:
             Unavailable: the login does not serve this tenant.
         """
-        [(whose,)] = connection.ask(_WHOSE.format(self._schema))
+        [(whose,)] = connection.ask(WHOSE.format(self._schema))
         connection.whose = whose
         if whose not in (self._tenant, "*"):
             its, asked = (

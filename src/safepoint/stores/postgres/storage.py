@@ -57,7 +57,7 @@ class Records(Session):
         dsn: a libpq connection string.
         part: the part of the schema.
         limit: how many bytes a record may have.
-        options: as for `Server`.
+        options: as for `Session`.
     """
 
     def __init__(self, dsn: str, part: str, limit: int = 2**28, **options: Unpack[Options]) -> None:
