@@ -35,6 +35,7 @@ from safepoint.shared.states import brief
 from safepoint.shared.terminal import (
     add,
     add_format,
+    alarm_of,
     flag,
     keyring_of,
     own_id,
@@ -100,9 +101,7 @@ def _waiting(options: argparse.Namespace) -> int:
                 except ThreadDeleted:
                     continue
                 except CheckpointError as error:
-                    named = with_tenant(desk.ledger.tenant_name, thread)
-                    kind = type(error).__name__
-                    alarms.append({"thread": named, "error": kind, "message": str(error)})
+                    alarms.append(alarm_of(with_tenant(desk.ledger.tenant_name, thread), error))
     waits.sort(key=lambda each: (each.question.until or "9999", each.since))
     if options.format == "json":
         print_json({"waiting": [*map(_plain, waits)], "alarms": alarms})
