@@ -432,5 +432,9 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
     for counts in ("1 sealed, 0 there already", "0 sealed, 1 there already"):
         status, out, err = said(*command.split(), "--vouch")
         assert (status, out.splitlines()[0], err) == (0, f"{noun}: {counts}, 0 refused.", "")
-    assert said("verify", "invoices")[0] == 0
     assert {entry.what for entry in open_journal("invoices").show()} == {"move", "save"}
+    for count in (1, 0):  # it does not count as there for a tenant
+        status, out, err = said(*command.split(), "--vouch", "--tenant", "acme", "--report", "acme")
+        assert (status, out.partition(" sealed")[0], err) == (0, f"{noun}: {count}", "")
+    assert said("verify", "invoices")[1].startswith("2 threads verified, ")
+    assert "@acme/order-1 #2 " in said("history", "invoices")[1]
