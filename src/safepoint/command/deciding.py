@@ -125,10 +125,11 @@ _HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
 def _row(wait: Wait) -> list[str]:
     """Return what a person decides by: the rest of the question is shown before they sign it."""
     asked, people = wait.question, [*(no.approver for no in wait.no), *(o.by for o in wait.holds)]
+    text = thread_text(asked.thread)
     state = f"{len(wait.yes)} of {wait.needed}" if wait.state == "waiting" else wait.state
     given = ", ".join(f"{brief(name)} {brief(each)}" for name, each in asked.arguments.items())
     return [
-        with_tenant(wait.ledger.tenant_name, brief(thread_text(asked.thread) or asked.thread)),
+        with_tenant(wait.ledger.tenant_name, brief(text) if text else asked.thread),
         f"{brief(asked.action)}{': ' * bool(given)}{given}",
         " ".join([state, *people]),
         when(datetime.fromisoformat(asked.until)) if asked.until else "-",
