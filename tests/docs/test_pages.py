@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import pytest
-
 from safepoint.command.cli import COMMANDS
 from safepoint.rules import RULES
 from tests.harness.blocks import ROOT, find_blocks
@@ -78,20 +76,6 @@ def named_versions(text: str, page: str) -> Iterator[tuple[str, str]]:
             yield title["name"], title["version"]
     for mention in _MENTION.finditer(text):
         yield mention["name"], mention["version"]
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        '```{ .python title="fickling 0.0.1" }\n1\n```',
-        '```python title="fickling 0.0.1"\n1\n```',
-        "It ran on fickling 0.0.1.",
-        "It ran on `fickling`\n0.0.1.",
-        "It ran on [`fickling`](https://example.org) v0.0.1, which",
-    ],
-)
-def test_a_version_is_found_however_it_is_written(text: str) -> None:
-    assert set(named_versions(text, "docs/x.md")) == {("fickling", "0.0.1")}
 
 
 def test_a_version_on_a_page_is_the_one_that_ran() -> None:
