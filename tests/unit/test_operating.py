@@ -121,7 +121,6 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (unused, "journal invoices", 0, "No entry."),
     (good, "init invoices", 0, "Store invoices is there, and nothing was changed:"),
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
-    (good, "verify invoices", 0, "2 threads verified, with 4 records."),
     (good, "verify invoices order-7", 0, "1 thread verified, with 3 records.\n"),
     (good, "verify invoices @acme/order-8", 0, "1 thread verified, with 1 record.\n"),
     (good, "verify invoices order-8", 2, "order-8: NotFound: There is no checkpoint of order-8"),
