@@ -39,12 +39,7 @@ from safepoint import (
     Tool,
     ToolSet,
 )
-from safepoint.core.errors import (
-    ConfigurationError,
-    EncodeError,
-    ResumeRefused,
-    SealBroken,
-)
+from safepoint.core.errors import ConfigurationError, EncodeError, ResumeRefused, SealBroken
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 from tests.house import DANA, STORE, Counting, House, Memory, opened
