@@ -1,10 +1,11 @@
 """A support agent for two customers, whose refunds a person signs.
 
-Serve it with `uvicorn support_agent:app`. Run as a script in an empty
-folder it plays everybody: two clients at a time, an approver on the
-terminal, and somebody who can write the database.
+Serve it with `uvicorn support_agent:app --workers 2`. Run as a script
+in an empty folder it plays everybody: two clients at a time, an
+approver on the terminal, and somebody who can write the database.
 """
 
+import os
 import sqlite3
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -24,7 +25,7 @@ from starlette.routing import Route
 from starlette.testclient import TestClient
 
 from safepoint import CheckpointError, settings
-from safepoint.core.errors import Conflict, ResumeRefused
+from safepoint.core.errors import Conflict, NotOwner, ResumeRefused
 from safepoint.langgraph import SealedSaver
 
 tenant: ContextVar[str] = ContextVar("tenant")
@@ -88,7 +89,10 @@ def support(saver):
 @asynccontextmanager
 async def lifespan(app):
     saver = SealedSaver.from_settings(  # the store as the command sees it
-        "support", types=[Ticket, Order], tenant=tenant.get
+        "support",
+        worker=f"agent-{os.getpid()}",
+        types=[Ticket, Order],
+        tenant=tenant.get,
     )
     yield {"agent": support(saver), "saver": saver}
 
@@ -115,7 +119,7 @@ async def handle(request):
 
 async def refuse(request, error):
     print("refused:", type(error).__name__)  # log the error
-    status = 409 if isinstance(error, Conflict) else 503
+    status = 409 if isinstance(error, Conflict | NotOwner) else 503
     return JSONResponse({"error": "Try again later."}, status)
 
 

@@ -11,9 +11,12 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from safepoint import (
     Approver,
     Approvers,
+    CheckpointError,
     FileCheckpointStorage,
     Gate,
     InMemoryAnchor,
@@ -27,6 +30,7 @@ from safepoint import (
     Workflow,
 )
 from safepoint.attacks.medium import Rows
+from safepoint.core.errors import ApprovalRefused
 from safepoint.core.journal import Entry
 from safepoint.core.record import Place
 from safepoint.core.storage import CheckpointStorage
@@ -138,6 +142,15 @@ def ledger_in(folder: Path, kind: str, key: SigningKey = KEY) -> Ledger:
         storage = SQLiteCheckpointStorage(folder / name / "store.db")
         anchor = SQLiteAnchor(folder / "anchor" / "heads.db", create=True)
     return Ledger(storage, store=STORE, keys=keys, anchor=anchor)
+
+
+def refused(why: type[CheckpointError] | str, act: Callable[..., object], *given: Any) -> str:
+    """Return the message of a refusal: of this error, or of an approval for this reason."""
+    error, match = (ApprovalRefused, why) if isinstance(why, str) else (why, None)
+    with pytest.raises(error, match=match) as refusal:
+        act(*given)
+    assert type(refusal.value) is error
+    return str(refusal.value)
 
 
 def fill(ledger: Ledger, count: int, thread: str = THREAD, first: int = 1) -> None:

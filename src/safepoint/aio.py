@@ -40,7 +40,7 @@ class Tenanted:
         self._of: Final = lru_cache(_REMEMBERED)(ledger.tenant)
 
     @classmethod
-    def from_settings(cls, store: str, **options: Any) -> Self:
+    def from_settings(cls, store: str, *, worker: str | None = None, **options: Any) -> Self:
         """Open a store as the commands do: with its journal, and the people who may approve in it.
 
         It is read from the file that SAFEPOINT_CONFIG names, or from the user's own settings, or
@@ -48,6 +48,7 @@ class Tenanted:
 
         Args:
             store: the name of the store.
+            worker: the name of this process among those that serve it, as in `Ledger`.
             options: the other arguments; `ledger` and `gate` are those of the store.
 
         Raises:
@@ -56,7 +57,7 @@ class Tenanted:
         """
         made: Callable[..., Self] = cls
         found, stack = settings.read().store(store), ExitStack()
-        ledger = found.opened(stack, write=True)
+        ledger = found.opened(stack, write=True, worker=worker)
         return made(ledger, gate=found.gate_of(found.answers_of(stack)), **options)
 
     @property

@@ -900,7 +900,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         check_askable(self.gate, self.ledger, "A node")
         check_wait(within)
         thread = str(info.thread_id)
-        name, at = self._await(thread, info)
+        ran = get_config()["configurable"].get("checkpoint_map", {})
+        ours = {_Label.of(space, ident) for space, ident in ran.items()}
+        name, at = self._await(thread, ours)
         self._check_free(thread, name)
         question = Question(
             store=self.ledger.store,
@@ -925,8 +927,6 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             asked[text] += 1
         question = replace(question, scope=f"{question.scope}#{number}")
 
-        ran = get_config()["configurable"].get("checkpoint_map", {})
-        ours = {_Label.of(space, ident) for space, ident in ran.items()}
         spaces = {_Label.of(space, "").space for space in _around(info)}
 
         def is_over(link: Link) -> bool:
@@ -936,16 +936,20 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         return Asking(self.ledger, self.gate, question, is_over, {"thread": thread})
 
-    def _await(self, thread: str, info: ExecutionInfo) -> tuple[str, Head]:
-        """Wait until a checkpoint is saved, as LangGraph does not, and return its place."""
+    def _await(self, thread: str, ours: set[_Label]) -> tuple[str, Head]:
+        """Wait until checkpoints are saved, as LangGraph does not, and return the newest's place.
+
+        A subgraph's may be saved before that of the graph around it. A `@task` has none of its own,
+        and is named with that of its entrypoint.
+        """
         end = time.monotonic() + _PATIENCE
         while time.monotonic() < end:
             with self._lock(thread):
-                for space in _around(info):
-                    key = _Label.of(space, info.checkpoint_id)
+                for key in ours:
                     known = self._seek(thread, key)
-                    if at := known.checkpoints.get(key):
-                        return known.name, at
+                found = known.checkpoints.keys() & ours
+                if {key.ident for key in found} == {key.ident for key in ours}:
+                    return known.name, max(known.checkpoints[key] for key in found)
                 self._check_run(thread, _control(get_config()))
             time.sleep(0.005)
         raise ConfigurationError(

@@ -47,6 +47,7 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
+from safepoint.core.files import open_regular
 from safepoint.core.journal import Actor
 from safepoint.core.ledger import Ledger, with_codec
 from safepoint.core.names import digest_of, thread_name
@@ -387,10 +388,8 @@ def _plainly(path: str, flags: int) -> int:
 def _content(path: Path) -> bytes:
     """Return the bytes of a regular file, up to one more than the limit."""
     try:
-        with open(path, "rb", opener=_plainly) as file:
-            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return file.read(LIMITS.data_bytes + 1)
-            why = "not a regular file"
+        with open_regular(path) as file:
+            return file.read(LIMITS.data_bytes + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", "not a path")
     raise DecodeError(

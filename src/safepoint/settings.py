@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint.core.errors import ConfigurationError, quoted, shell
-from safepoint.core.files import replaceable_refusals
+from safepoint.core.files import open_regular, replaceable_refusals
 from safepoint.core.names import check_name
 from safepoint.places import (
     PLACES,
@@ -223,10 +223,7 @@ def _is_text(value: object) -> bool:
 
 def _read_text(file: Path) -> str:
     """Return the text of a regular file of at most 64 KiB."""
-    # O_NONBLOCK: a FIFO must not wait for its other end.
-    with os.fdopen(os.open(file, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)), "rb") as opened:
-        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
-            raise ValueError("not a regular file")
+    with open_regular(os.path.realpath(file)) as opened:
         data = opened.read(_MOST + 1)
     if len(data) > _MOST:
         raise ValueError(f"more than {_MOST:,} bytes")

@@ -82,34 +82,30 @@ def test_somebody_in_the_middle_is_not_noticed_without_proof(
         middle.close()
 
 
-def test_certificate_and_authority_change_while_a_worker_saves(
-    server: Server, tmp_path: Path
-) -> None:
-    """First clients trust both authorities, then the server changes, then the old one goes."""
+def test_the_certificate_changes_while_a_worker_saves(server: Server, tmp_path: Path) -> None:
+    """First clients trust both certificates, then the server changes, then the old one goes."""
     words = server.dsn("worker_1", "checkpoints").split()
     secret = next(word for word in words if word.startswith("password="))
     front = TLSFront(server.port, ["db.internal"], tmp_path)
     old, trusted = front.ca.read_text("ascii"), tmp_path / "trusted.pem"
     trusted.write_text(old, "ascii")
     here = (secret, "dbname=checkpoints", "sslmode=verify-full")
-    authority = issue("another authority")
-    server_now = issue("db.internal", ["db.internal"], authority)
-    key, chain = tmp_path / "now.key", tmp_path / "now.pem"
-    key.write_text(server_now.key_pem, "ascii")
-    chain.write_text(server_now.pem, "ascii")
+    (later := tmp_path / "later").mkdir()
+    new = issue(["db.internal"], later)
     try:
         with PostgresCheckpointStorage(at(front.port, *here, f"sslrootcert={trusted}")) as storage:
             storage.append("certificates", 1, b"as it was")
-            trusted.write_text(old + authority.pem, "ascii")
-            front._context.load_cert_chain(chain, key)  # as a reload does
+            trusted.write_text(old + new.read_text("ascii"), "ascii")
+            front._context.load_cert_chain(new, later / "server.key")  # as a reload does
             storage.append("certificates", 2, b"on the connection that is open")
             storage.close()
             storage.append("certificates", 3, b"on a new one")
-            trusted.write_text(authority.pem, "ascii")
+            trusted.write_text(new.read_text("ascii"), "ascii")
             storage.close()
-            storage.append("certificates", 4, b"without the old authority")
+            storage.append("certificates", 4, b"without the old one")
+        trusted.write_text(old, "ascii")
         with pytest.raises(Unavailable, match=NO_PROOF):
-            PostgresCheckpointStorage(at(front.port, *here, f"sslrootcert={front.ca}"))
+            PostgresCheckpointStorage(at(front.port, *here, f"sslrootcert={trusted}"))
     finally:
         front.close()
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 import pytest
 
 from safepoint.console import pages
-from tests.browser.axe import COLOURS, axe, bring
 from tests.browser.html import html_problems
 from tests.browser.site import WIDTHS, visitor
 from tests.browser.visit import Visit
@@ -90,21 +89,6 @@ def test_every_page_fits_obeys_the_policy_and_prints_the_record_alone(
             page.emulate_media(media="print")
             assert page.evaluate(PRINTED) == [], name
             page.emulate_media(media="screen")
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("width", WIDTHS)
-def test_axe_finds_nothing_light_or_dark(address: str, browser: Browser, width: int) -> None:
-    """On each sample; on a page of each kind of the whole console, every run asks it."""
-    with visitor(browser, viewport={"width": width, "height": 900}) as context:
-        page = Visit(context, f"{address}/refusal").page
-        for name in SAMPLES:
-            page.goto(f"{address}/{name}")
-            bring(page)
-            page.emulate_media(color_scheme="light")
-            assert axe(page) == [], name
-            page.emulate_media(color_scheme="dark")
-            assert axe(page, COLOURS) == [], name
 
 
 @pytest.mark.parametrize("name", NAMES)

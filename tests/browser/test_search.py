@@ -118,29 +118,6 @@ def test_the_name_of_an_error_or_an_advisory_leads_to_it(search: Search, share: 
     assert search.links("GHSA-g48c-2wqr-0000") == []
 
 
-@pytest.mark.deep
-def test_what_an_error_says_leads_to_it_without_its_name(search: Search) -> None:
-    """What its docstring says, and messages that pages show, also with other names in them."""
-    wanted = {found.says: name for name, found in [*EXPLANATIONS.items()][::2]}
-    wanted |= {
-        "'../keys' is not a thread name.": "InvalidId",
-        "'bob@example.org' is not a thread name. Use 1 to 64 of a-z, 0-9, '-' and '_', and start "
-        "with a letter or digit.": "InvalidId",
-        "The state of invoice-12/9 is not the one that was sealed. Nothing was decoded.": (
-            "SealBroken"
-        ),
-    }
-    assert search.wrong({words: ERRORS[name] for words, name in wanted.items()}) == {}
-
-
-@pytest.mark.deep
-def test_a_rule_leads_to_the_page_that_teaches_it_and_then_to_the_list(search: Search) -> None:
-    for rule, page in PAGES.items():
-        places = [place for place, _, _ in search.links(rule.lower())]
-        assert places[0] == page
-        assert f"rules/#{rule.lower()}" in places
-
-
 def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext) -> None:
     page = Visit(context, site.address).page
     begun(page)

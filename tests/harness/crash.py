@@ -11,8 +11,7 @@
 A step is a call of `os` that changes a folder or a file, or a statement of SQLite that does. Other
 calls and statements change nothing, so a kill after them shows nothing new; the same goes for a
 sync, because a killed process loses nothing that it wrote. What goes through `open()` is not seen.
-`also=["psycopg:Connection.execute"]` makes calls of other Python functions steps, too. `failed`
-lets each step raise an OSError in place of the kill: what raised, left nothing behind.
+`failed` lets each step raise an OSError in place of the kill: what raised, left nothing behind.
 """
 
 from __future__ import annotations
@@ -73,7 +72,6 @@ class _Order(NamedTuple):
     arguments: Sequence[str | int]
     ground: str
     prepared: str
-    also: Sequence[str] = ()
     code: int = 0
 
 
@@ -82,7 +80,6 @@ def killed(
     ground: Path,
     *arguments: str | int,
     prepared: Path | None = None,
-    also: Sequence[str] = (),
     code: int = 0,
 ) -> list[Left]:
     """Kill `act` after its first step, after its second, and so on.
@@ -92,14 +89,13 @@ def killed(
         ground: an existing folder for those folders.
         arguments: for `act`.
         prepared: what each folder is a copy of. They are empty without it.
-        also: functions whose calls are steps as well, as `module:Class.name`.
         code: the number of an error, to fail with it in place of each step and not to kill.
 
     Returns:
         What each run left. The last one was not killed.
     """
     named, copied = (act.__module__, act.__qualname__), str(prepared or "")
-    order = _Order(*named, arguments, str(ground), copied, list(also), code)
+    order = _Order(*named, arguments, str(ground), copied, code)
     runs = [Left(Path(path), tuple(steps), *rest) for path, steps, *rest in _driven(order)]
     assert runs[-1].whole, f"{act.__qualname__} fails by itself: {runs[-1].error}"
     assert len(runs) > 1, f"{act.__qualname__} did no step that this driver sees"
@@ -208,11 +204,6 @@ def _child(order: _Order, act: Callable[..., object], last: int, writer: int) ->
     if not code:
         os.fsync = os.fdatasync = lambda fd: None
         real_connect, sqlite3.connect = sqlite3.connect, connect  # type: ignore[assignment]
-    for target in order.also:
-        module, _, path = target.partition(":")
-        *outer, name = path.split(".")
-        found: Any = importlib.import_module(module)
-        watch(attrgetter(".".join(outer))(found) if outer else found, name)
     try:
         act(*order.arguments)
         say(writer, b"\n")

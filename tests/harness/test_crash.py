@@ -36,11 +36,6 @@ def transact(folder: Path) -> None:
         connection.execute("SELECT * FROM a").fetchall()
 
 
-def called(folder: Path) -> None:
-    helper(folder)
-    helper(folder)
-
-
 def helper(folder: Path) -> None:
     (folder / "log").open("a").write("x")
 
@@ -80,12 +75,6 @@ def test_a_statement_of_sqlite_that_changes_something_is_a_step(tmp_path: Path) 
         assert set(run.steps) == {"sql"}
     # After the table, after each row, after the commit, and not killed.
     assert seen == [0, 0, 0, 2, 2]
-
-
-def test_other_calls_are_steps_if_they_are_named(tmp_path: Path) -> None:
-    runs = killed(called, tmp_path, also=[f"{__name__}:helper"])
-    assert [len(run.steps) for run in runs] == [1, 2, 2]
-    assert [(run.folder / "log").read_text() for run in runs] == ["x", "xx", "xx"]
 
 
 def test_work_that_the_driver_cannot_see_is_a_failure(tmp_path: Path) -> None:

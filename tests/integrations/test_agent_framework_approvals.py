@@ -288,22 +288,6 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
             run(building.run([42]))
 
 
-def test_a_question_stays_open_when_the_process_goes_on_with_something_else() -> None:
-    """The framework forgets a request that was answered, also if the answer was refused."""
-    office = Office()
-    workflow = office.workflow()
-    run(workflow.run([42]))
-    at = workflow.get_last_checkpoint_id()
-    (question,) = questions(office.latest()).values()
-    with pytest.raises(ApprovalRefused, match="neither a text"):
-        run(workflow.run(responses={question.scope: True}))
-    run(workflow.run([7]))
-    answer = {question.scope: DANA.approve(question)}
-    assert run(office.workflow().run(checkpoint_id=at, responses=answer)).get_outputs()
-    with pytest.raises(ApprovalRefused, match="The run went on from"):
-        run(office.workflow().run(checkpoint_id=at, responses=answer))
-
-
 def test_what_is_open_is_not_carried_on_for_ever() -> None:
     """Nor kept in memory: of a question, only its id."""
     office = Office()

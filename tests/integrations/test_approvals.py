@@ -676,23 +676,6 @@ def test_a_worker_that_does_not_own_the_run_is_given_nothing(kind: Kind) -> None
     assert [*office.bank.values()] == [[42]]
 
 
-@pytest.mark.parametrize("column", ["amount", "statement"])
-@ALL
-def test_somebody_who_edits_the_store_is_refused_before_anything_is_decoded(
-    kind: Kind, column: str
-) -> None:
-    office = kind(dies=True)
-    question = office.start()
-    with pytest.raises(MemoryError):
-        office.look(DANA.approve(question))
-    office.bank.clear()
-    records = office.storage._records["", office.thread]
-    for number, record in records.items():
-        records[number] = record.replace(column.encode(), column[::-1].encode())
-    _refused(SealBroken, lambda: office.again(DANA.approve(question)))
-    assert not office.bank
-
-
 # --- where people put their answers
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Annotated, Any, TypedDict
 
@@ -25,6 +26,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
+from safepoint.shared.questions import open_questions
 from tests.integrations.test_approvals import DANA, RUN, Graph
 
 
@@ -116,6 +118,30 @@ def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
     with pytest.raises(ApprovalRefused, match="went on from", check=lambda e: e.kind == "moved"):
         _resume(graph, answer, waits)
     assert not office.bank
+
+
+def test_what_a_subgraph_asks_waits_when_the_graph_around_it_is_saved_later() -> None:
+    """LangGraph saves them side by side, so under load the subgraph's checkpoint comes first."""
+    office, first = Office(), threading.Event()
+
+    class Late(SealedSaver):
+        def put(self, config: Any, checkpoint: Any, metadata: Any, versions: Any) -> Any:
+            inside, step = config["configurable"]["checkpoint_ns"], metadata["step"]
+            if not inside and step >= 0:
+                assert first.wait(30)
+            saved = super().put(config, checkpoint, metadata, versions)
+            if inside and step == 0:
+                first.set()
+            return saved
+
+    saver = Late(office.ledger(), gate=office.gate)
+    inner, outer = StateGraph(Order), StateGraph(Order)
+    inner.add_node("pay", lambda order: office.pay(saver, order)).add_edge(START, "pay")
+    outer.add_node("read", lambda _: {"left": 1}).add_node("inner", inner.compile())
+    graph = outer.add_edge(START, "read").add_edge("read", "inner").compile(saver)
+    asked = _question(graph.invoke({"amount": 42}, RUN))
+    assert open_questions(office.ledger(), office.thread, office.gate) == [asked]
+    assert _resume(graph, DANA.approve(asked))["paid"] == "42 by dana"
 
 
 def test_a_task_of_the_functional_interface_can_ask() -> None:

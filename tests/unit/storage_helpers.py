@@ -49,16 +49,14 @@ def tree(root: Path) -> list[str]:
     return sorted(str(path.relative_to(root)) for path in root.rglob("*"))
 
 
-def fail(
-    monkeypatch: pytest.MonkeyPatch, name: str, code: int, on: int = 1, *, once: bool = False
-) -> list[int]:
+def fail(monkeypatch: pytest.MonkeyPatch, name: str, code: int, on: int = 1) -> list[int]:
     """Let the n-th call of os.<name> fail, and all after it; return the list of calls seen."""
     real: Callable[..., Any] = getattr(os, name)
     seen: list[int] = []
 
     def step(*args: Any, **kwargs: Any) -> Any:
         seen.append(len(seen))
-        if len(seen) == on or (len(seen) > on and not once):
+        if len(seen) >= on:
             raise OSError(code, os.strerror(code))
         return real(*args, **kwargs)
 

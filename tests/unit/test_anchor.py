@@ -147,14 +147,6 @@ def test_an_anchor_belongs_to_the_store_that_came_first(kept: SQLiteAnchor, tmp_
     assert kept.read(S, T) == head(57)
 
 
-def test_anchors_in_memory_hold_several_stores() -> None:
-    anchor = InMemoryAnchor()
-    anchor.advance("one", "t", head(1))
-    anchor.advance("two", "t", head(2))
-    assert (anchor.read("one", "t"), anchor.read("two", "t")) == (head(1), head(2))
-    assert (anchor.threads("one"), repr(anchor)) == (["t"], "InMemoryAnchor(<2 threads>)")
-
-
 def test_threads_of_one_process_never_move_a_head_back(anchor: Each) -> None:
     """Each of 4 threads advances by its own order; a reader looks on."""
     seen: list[int] = []

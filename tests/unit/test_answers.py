@@ -46,8 +46,9 @@ from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
 from safepoint.resume.workflow import Call, Run
+from tests.house import refused
 from tests.unit.approval_helpers import MALFORMED, UNTRUSTED
-from tests.unit.desk import DANA, ERIN, Desk, State, Stuck, refused
+from tests.unit.desk import DANA, ERIN, Desk, State, Stuck
 
 OMAR, OLGA = SigningKey.generate(), SigningKey.generate()
 dana, erin = Approver("dana", DANA), Approver("erin", ERIN)
@@ -151,7 +152,7 @@ def test_nobody_puts_what_is_not_an_answer_of_theirs_or_too_much_of_it() -> None
         (UNTRUSTED, text.replace('"amount":42', '"amount":43')),
     ]
     for error, each in bad:
-        refused(error, lambda each=each: desk.answers.put(dana, each))  # type: ignore[misc]
+        refused(error, lambda each=each: desk.answers.put(dana, each))
     refused(InvalidId, lambda: desk.answers.put(dana, text, why="x" * 1001))
     assert desk.kept.threads() == []
     for _ in range(MOST - 1):
@@ -512,17 +513,6 @@ def test_nobody_waits_with_what_no_question_could_hold() -> None:
     refused(ConfigurationError, Office(within=timedelta.max).asked)
 
 
-def test_workers_on_one_note_have_one_key_and_a_lease_lets_one_of_them_act() -> None:
-    desk = Office()
-    yes = dana.approve(desk.asked())
-    first = desk.payment().rehydrate(desk.ledger(), "order-7", approvals=[yes])
-    assert first.approved == desk.payment().rehydrate(desk.ledger(), "order-7").approved
-    with desk.ledger().own("order-7", "worker-2"):
-        refused(NotOwner, first.step)
-        refused(NotOwner, desk.resumed)
-    assert desk.paid == []
-
-
 def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> None:
     desk = Office()
     desk.asked("endless")
@@ -611,10 +601,10 @@ def test_the_reasons_and_the_amount_take_the_most_people_of_both() -> None:
 def test_limits_that_say_nothing_are_refused() -> None:
     people = Approvers({"dana": DANA.public})
     for number in (0, 17):
-        refused(ConfigurationError, lambda number=number: May(people=number))  # type: ignore[misc]
+        refused(ConfigurationError, lambda number=number: May(people=number))
     refused(ConfigurationError, lambda: Gate(Policy(may={"pay": [May(people=2)]}), people))
     for up_to in (-1, 1.5, True, Decimal("NaN")):
-        refused(ConfigurationError, lambda up_to=up_to: May(up_to))  # type: ignore[misc]
+        refused(ConfigurationError, lambda up_to=up_to: May(up_to))
     desk = Office()
     desk.gate = Gate(Policy({Reason.ASKED: 1}, may={"refund": [May()]}), people)
     question = desk.asked()

@@ -10,7 +10,6 @@ import signal
 import socket
 import subprocess
 import sys
-import tomllib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -21,7 +20,6 @@ from typing import Any
 
 import pytest
 
-from safepoint.audit import looking
 from safepoint.command.cli import COMMANDS, main
 from safepoint.core.errors import (
     CheckpointError,
@@ -34,7 +32,6 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.core.ledger import Ledger
 from safepoint.places import PLACES, Store, open_journal, open_ledger
 from safepoint.shared.terminal import imported
 from tests.harness.optional import need
@@ -53,13 +50,6 @@ def said(capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
         return code, *capsys.readouterr()
 
     return run
-
-
-def test_the_command_is_a_script_and_nothing_else_is() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert project["scripts"] == {"safepoint": "safepoint.command.cli:main"}
-    found = (ROOT / "src/safepoint").rglob("__main__.py")
-    assert {path.parent.name for path in found} - {"pickles", "weights"} == {"safepoint"}
 
 
 def test_help_names_every_command_and_each_has_its_own(said: Callable[..., Said]) -> None:
@@ -346,17 +336,6 @@ def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: obje
 
 
 # --- Ctrl-C ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("line", ["audit {states}", "verify good"])
-def test_ctrl_c_is_one_line(world: World, line: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(*_: object, **__: object) -> Any:
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setitem(looking.FOUND, "loads", pressed)
-    monkeypatch.setattr(Ledger, "verify", pressed)
-    status, _, err = world.said(line)
-    assert (status, err) == (130, "Interrupted.\n")
 
 
 # --- how errors end -----------------------------------------------------------------------------

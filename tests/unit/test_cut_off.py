@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
-from copy import copy
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -88,22 +86,6 @@ def test_a_pending_write_is_the_exception() -> None:
     case.book.note(THREAD, {"written": 1}, rides_along=True)
     case.storage.remove(THREAD, 3)
     assert opened(case.storage, case.anchor).latest(THREAD).state == {"n": 2}
-
-
-def test_a_spend_that_nobody_anchored_is_anchored_by_whoever_finds_it() -> None:
-    """Its writer died between its two writes: cut off, it would be spent again."""
-    case = Case()
-    text = DANA.approve(case.question)
-    with pytest.MonkeyPatch.context() as patch, suppress(ZeroDivisionError):
-        patch.setattr(case.book._view, "_move", lambda *_: 1 / 0)
-        case.spend(text)
-    assert case.storage.head(THREAD) == 3
-    again = copy(case)
-    again.book = case.ledger()
-    again.spend(text)
-    case.storage.remove(THREAD, 3)
-    with pytest.raises(RolledBack, match="the anchor has seen"):
-        opened(case.storage, case.anchor).latest(THREAD)
 
 
 def test_what_was_asked_in_another_history_is_not_answered_in_this_one() -> None:

@@ -8,7 +8,6 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,7 +26,6 @@ from safepoint import (
     open_ledger,
 )
 from safepoint.core.errors import (
-    CheckpointError,
     ConfigurationError,
     InvalidId,
     NotOwner,
@@ -38,6 +36,7 @@ from safepoint.places import PLACES, Store, connection_string, default_places, i
 from safepoint.stores import disk
 from tests.harness.crash import killed
 from tests.harness.optional import need
+from tests.house import refused
 from tests.unit.storage_helpers import tree
 
 SYSTEMD = {
@@ -54,13 +53,6 @@ def at_home(home: Path | str, **environ: str) -> Store:
 def folders(places: Store) -> dict[str, Path]:
     found = {"key": places.key[0], **{each: getattr(places, each) for each in PLACES}}
     return {part: Path(file).parent for part, file in found.items()}
-
-
-def said(error: type[CheckpointError], act: Callable[[], object]) -> str:
-    with pytest.raises(error) as caught:
-        act()
-    assert type(caught.value) is error
-    return str(caught.value)
 
 
 @pytest.fixture
@@ -101,13 +93,13 @@ def test_the_environment_says_where(environ: dict[str, str], expected: str) -> N
 
 def test_a_home_is_asked_for() -> None:
     for environ in ({}, {"HOME": "~"}):
-        assert "has no home folder." in said(Unavailable, partial(default_places, "a", environ))
+        assert "has no home folder." in refused(Unavailable, partial(default_places, "a", environ))
 
 
 @pytest.mark.parametrize("given", ["/a", "/a:/a", "/a:/a/b", "/a/b:/a", "/a:b"])
 def test_a_service_whose_anchor_would_be_restored_with_its_storage_is_refused(given: str) -> None:
     environ = {**SYSTEMD, "STATE_DIRECTORY": given}
-    assert "systemd gave one folder for state" in said(
+    assert "systemd gave one folder for state" in refused(
         Unavailable, lambda: default_places("a", environ)
     )
 
@@ -118,7 +110,7 @@ VARIABLES = ["HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", *SYSTEMD]
 @pytest.mark.parametrize("store", ["../x", "", "A", "a/b", "a.journal", None])
 def test_the_name_of_a_store_never_leads_elsewhere(store: Any) -> None:
     for choose in (default_places, open_ledger):
-        said(InvalidId, lambda choose=choose: choose(store))  # type: ignore[misc]
+        refused(InvalidId, lambda choose=choose: choose(store))
 
 
 @pytest.mark.parametrize("part", ["key", *PLACES])
@@ -129,7 +121,7 @@ def test_nothing_lies_in_the_storage_or_around_it(home: Path, part: str, where: 
     moved = where.format(*others[:2])
     changed: Any = {part: (moved,) if part == "key" else moved}
     places = replace(found, **changed)
-    assert "in one place with that for" in said(ConfigurationError, places.create)
+    assert "in one place with that for" in refused(ConfigurationError, places.create)
     assert tree(home) == []
 
 
@@ -137,7 +129,7 @@ def test_a_link_leads_no_part_into_another(home: Path, tmp_path: Path) -> None:
     at_home(home).create()
     (tmp_path / "link").symlink_to(folders(at_home(home))["storage"])
     places = replace(at_home(home), anchor=str(tmp_path / "link/anchor/heads.db"))
-    assert "in one place with that for" in said(ConfigurationError, places.create)
+    assert "in one place with that for" in refused(ConfigurationError, places.create)
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "/", None])
@@ -158,7 +150,7 @@ def test_a_connection_string_comes_from_a_variable_or_has_no_password(
     for given in ("env:DB", "host=db"):
         assert connection_string("storage", given) == "host=db"
     for wrong in ("env:AGAIN", "env:PATH_OF", "env:NONE", "host=db password=x"):
-        said(ConfigurationError, partial(connection_string, "storage", wrong))
+        refused(ConfigurationError, partial(connection_string, "storage", wrong))
 
 
 @pytest.mark.parametrize(
@@ -209,7 +201,7 @@ def test_where_the_system_is_not_posix_there_are_no_default_places(
     found = at_home(home)
     monkeypatch.setattr(disk, "SUPPORTED", False)
     for act in (lambda: at_home(home), found.create):
-        assert "needs a POSIX system" in said(Unavailable, act)
+        assert "needs a POSIX system" in refused(Unavailable, act)
     assert tree(home) == []
 
 
@@ -244,7 +236,7 @@ def test_links_are_followed_above_and_not_below(home: Path, tmp_path: Path) -> N
     assert (tmp_path / "disk/safepoint/invoices/storage").is_dir()
     (home / ".local/share/safepoint-keys/invoices").rmdir()
     (home / ".local/share/safepoint-keys/invoices").symlink_to(tmp_path / "disk/safepoint")
-    assert "is in one place with" not in said(Unsafe, at_home(home).create)
+    assert "is in one place with" not in refused(Unsafe, at_home(home).create)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +272,7 @@ def test_a_folder_that_is_not_as_it_should_be_is_refused(
         else:
             folder.touch()
         what = "is a symbolic link." if kind == "link" else "is not a folder."
-    assert f"{folder} " in (refusal := said(Unsafe, at_home(home).create))
+    assert f"{folder} " in (refusal := refused(Unsafe, at_home(home).create))
     assert what in refusal
     assert kind != "link" or tree(tmp_path / "outside") == []
 
@@ -294,7 +286,7 @@ def test_a_place_where_others_can_replace_things_is_no_place_to_begin(
         monkeypatch.setattr(os, "getegid", lambda: 54321)
         if home.stat().st_gid == 0:
             os.chown(home, -1, 4242) if not os.geteuid() else pytest.skip("it is root's group")
-    assert "can" in said(Unsafe, at_home(home).create)
+    assert "can" in refused(Unsafe, at_home(home).create)
     assert tree(home) == []
 
 
@@ -337,7 +329,7 @@ def test_a_store_is_begun_once_and_opened_ever_after(
     assert again.anchor is not None
     assert not caplog.records
     for name, places in (("other", found), ("invoices", replace(found, anchor="dbname=heads"))):
-        said(ConfigurationError, partial(open_ledger, name, places=places))
+        refused(ConfigurationError, partial(open_ledger, name, places=places))
 
 
 FILES = ("storage", "anchor", "key")
@@ -365,7 +357,7 @@ def test_a_loss_is_refused_and_nothing_is_made_in_its_place(
     if used is None and "key" in lost:
         open_ledger("invoices", places=found).save("order-7", {"amount": 42})
         return
-    refusal = said(Unavailable, lambda: open_ledger("invoices", places=found))
+    refusal = refused(Unavailable, lambda: open_ledger("invoices", places=found))
     for name, file in files.items():
         assert (f"{file}" in refusal) == (name in lost)
     assert tree(home) == before

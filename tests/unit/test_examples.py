@@ -50,14 +50,6 @@ def test_a_copy_is_never_over_another(tmp_path: Path) -> None:
     assert (tmp_path / "anchored.py").read_bytes() == b"mine = 1\n"
 
 
-def test_a_name_that_is_none_says_what_to_do(tmp_path: Path) -> None:
-    for name, line in {
-        "anchore.py": "There is no example 'anchore.py'. Near it: anchored.py, answers.py.\n",
-        "\x1b": "There is no example '\\x1b'. List them: safepoint examples\n",
-    }.items():
-        assert said("examples", name, folder=tmp_path) == (2, "", line)
-
-
 def test_an_installed_package_has_them(tmp_path: Path) -> None:
     """Built as pip does it: a wheel, from the source distribution."""
     tree = tmp_path / "tree"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import threading
 from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
@@ -146,11 +144,6 @@ def test_a_writer_looks_at_the_end_of_the_journal(folder: Path) -> None:
     assert ledger_at(folder).threads() == []
 
 
-def test_a_process_is_known_by_its_user_and_not_by_a_number_that_passes() -> None:
-    assert Actor.process().name.startswith(f"uid {os.geteuid()} on ")
-    assert Actor.process().how == "operating system"
-
-
 @pytest.mark.parametrize(
     "name", ["mally\n", 'mally"}\n{"entry', "mally\r\x1b[1A\x1b[2K dana", "a\u2028b\x85", "m" * 256]
 )
@@ -264,20 +257,6 @@ def test_a_journal_whose_storage_knows_no_tenants_is_none_for_a_tenants_ledger()
     ledger = opened(Memory(), keys=WRITER, journal=journal)
     with pytest.raises(ConfigurationError, match="Plain is no TenantStorage"):
         ledger.tenant("acme")
-
-
-def test_writers_side_by_side_make_one_chain(folder: Path) -> None:
-    def write() -> None:
-        journal = journal_at(folder)
-        for _ in range(10):
-            journal.record(event())
-
-    writers = [threading.Thread(target=write) for _ in range(4)]
-    for writer in writers:
-        writer.start()
-    for writer in writers:
-        writer.join()
-    assert journal_at(folder).verify() == 40
 
 
 def record_two(folder: Path) -> None:

@@ -46,7 +46,6 @@ from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from safepoint.core.storage import Lease
-from safepoint.moving import Unsigned, move
 from tests.house import KEY, KEYS, STORE, THREAD, USES, House, Memory, Plain, fill, opened
 from tests.unit.desk import FullDisk
 
@@ -657,9 +656,3 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(house: House) 
     (rotation,) = (each for each in house.journal.show(what="rotate") if each.outcome == "done")
     assert f" to Keyring(signing={GENERATED}, keys=[" in rotation.detail
     assert f"'{GENERATED.id}'], revoked=['" in rotation.detail
-
-
-def test_a_move_of_unsigned_state_is_written_down(house: House, tmp_path: Path) -> None:
-    unsigned = [Unsigned(THREAD, {"amount": 42})]
-    move(unsigned, house.ledger(), report=tmp_path / "report", vouched_by="dora")
-    assert "move intended" in house.told()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 
@@ -120,15 +118,6 @@ def test_a_thread_is_pruned_deleted_or_erased_in_the_copy_as_it_was(
         for gone in (OTHER, "order-9"):
             with pytest.raises(ThreadDeleted):
                 use(gone)
-
-
-def test_a_copy_that_died_after_its_cut_can_be_repeated(storage: Memory, tmp_path: Path) -> None:
-    source, target = opened(storage), FileCheckpointStorage(tmp_path / "copy")
-    fill(source, 6)
-    source.prune(THREAD, keep=3)
-    with patch.object(target, "append", side_effect=KeyboardInterrupt), suppress(KeyboardInterrupt):
-        source.copy_to(new(target))
-    assert source.copy_to(new(target)) == new(target).verify(THREAD) == 3
 
 
 def test_an_anchor_is_not_led_to_another_history(storage: Memory, target: Memory) -> None:

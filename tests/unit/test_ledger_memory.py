@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,21 +10,15 @@ import pytest
 from safepoint import (
     InMemoryAnchor,
     Keyring,
-    Ledger,
     SigningKey,
-    SQLiteCheckpointStorage,
-    SQLiteJournal,
 )
 from safepoint.core.errors import (
-    ConfigurationError,
-    Conflict,
     InvalidId,
     NotFound,
     RolledBack,
     SealBroken,
     Unavailable,
 )
-from safepoint.core.journal import Journal
 from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 from tests.house import KEY, KEYS, STORE, THREAD, House, Memory, fill, opened
@@ -171,18 +163,6 @@ def test_a_thread_that_ends_before_a_planted_base_is_not_saved_onto(
         ledger.verify(THREAD)
 
 
-def test_a_copy_moves_no_anchor_over_a_fork() -> None:
-    anchor = InMemoryAnchor()
-    first, other = opened(Memory(), anchor), opened(Memory(), InMemoryAnchor())
-    fill(first, 2)
-    fill(other, 3)
-    target = opened(Memory(), anchor)
-    with pytest.raises(Conflict, match="is another record"):
-        other.copy_to(target)
-    assert target.storage.threads() == []
-    assert first.copy_to(target) == 2
-
-
 def test_a_point_that_knows_no_tenants_is_no_point(house: House) -> None:
     class Plain:
         def read(self, store: str, thread: str) -> None:
@@ -204,54 +184,3 @@ def test_a_loss_is_not_accepted_with_what_a_revoked_key_may_have_forged(house: H
     with pytest.raises(SealBroken, match=f"#3 is sealed by key {KEY.id}, which was revoked"):
         opened(forged, house.anchor, keys=keys).accept_loss(THREAD)
     assert house.anchor.read(STORE, THREAD) == before.read(STORE, THREAD)
-
-
-@pytest.mark.parametrize("use", [lambda it: it.latest(THREAD), lambda it: it.save(THREAD, 2)])
-def test_a_tombstone_that_this_process_wrote_is_not_cut_off_unnoticed(
-    use: Callable[[Ledger], object],
-) -> None:
-    storage = Memory()
-    ledger = opened(storage)
-    ledger.save(THREAD, 1)
-    ledger.delete(THREAD)
-    storage.remove(THREAD, 2)
-    with pytest.raises(RolledBack, match="this process has seen #2"):
-        use(ledger)
-
-
-def test_a_thread_that_is_gone_is_not_begun_anew_by_whoever_knew_it(house: House) -> None:
-    ledger = house.ledger()
-    fill(ledger, 3)
-    house.storage.remove(THREAD, 1, 2, 3)
-    with pytest.raises(RolledBack, match="order-7 is gone, and the anchor has seen #3"):
-        ledger.save(THREAD, 3)
-    assert house.storage.head(THREAD) == 0
-
-
-def test_a_copy_of_what_was_pruned_meanwhile_is_a_conflict_and_no_alarm() -> None:
-    source, target = opened(Memory()), opened(Memory())
-    fill(source, 3)
-    source.copy_to(target)
-    fill(source, 3)
-    source.prune(THREAD, keep=1)
-    with pytest.raises(Conflict, match="Copy into a new, empty storage"):
-        source.copy_to(target)
-
-
-def test_what_is_deleted_is_erased_and_not_pruned() -> None:
-    ledger = opened(Memory())
-    ledger.save(THREAD, 1)
-    ledger.delete(THREAD)
-    assert ledger.prune(THREAD, keep=1) == 0
-    assert ledger.verify(THREAD) == 2
-
-
-def test_a_journal_is_kept_apart_from_the_storage_like_an_anchor(tmp_path: Path) -> None:
-    keys = Keyring(NEW)
-    storage = SQLiteCheckpointStorage(tmp_path / "state/checkpoints.db")
-    for journal in (
-        SQLiteJournal(tmp_path / "state/journal.db", keys=keys, create=True),
-        Journal(SQLiteCheckpointStorage(tmp_path / "state/other.db"), keys=keys),
-    ):
-        with pytest.raises(ConfigurationError, match=r"The journal .* is in one place with"):
-            opened(storage, journal=journal)

@@ -182,22 +182,6 @@ def test_a_save_that_is_faster_than_a_deletion_keeps_the_thread(
     assert states(opened(storage)) == [1, 2, 3, 4]
 
 
-def test_a_prune_that_loses_the_race_has_nothing_to_do(
-    storage: Memory, anchor: Anchored, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between its look at the thread and its cut, another process prunes further."""
-    ledger = opened(storage, anchor)
-    fill(ledger, 10)
-
-    def further() -> None:
-        fill(opened(storage, anchor), 1, first=11)
-        assert opened(storage, anchor).prune(THREAD, keep=2) == 9
-
-    once(monkeypatch, ledger, "_cut", further, after=False)
-    assert ledger.prune(THREAD, keep=5) == 0
-    assert states(opened(storage, anchor)) == [10, 11]
-
-
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
@@ -246,15 +230,3 @@ def test_a_thread_that_is_pruned_while_it_is_read(
     opened(storage, anchor).prune(THREAD, keep=2)
     with pytest.raises(NotFound, match="was pruned while it was read"):
         next(history)
-
-
-def test_what_is_pruned_on_the_way_to_it_is_not_found(
-    storage: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = opened(storage)
-    fill(ledger, 5)
-    read = "read" if isinstance(storage, Plain) else "scan"
-    once(monkeypatch, storage, read, lambda: opened(storage).prune(THREAD, keep=2), after=False)
-    with pytest.raises(NotFound, match="was pruned; the thread begins at 4"):
-        ledger.load(THREAD, 1)
-    assert ledger.load(THREAD, 4).state == {"n": 4}

@@ -109,6 +109,7 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
         (b"csklearn.pipeline\nPipeline\n)\x81cposix\nsystem\n.", "runs code"),
         (b"\x80\x04I1\n)\x93.", "runs code"),
         (b"ctorch.storage\n_load_from_bytes\n(S''\ntR.", "runs code"),
+        (b"cnumpy.testing._private.utils\nrunstring\n(S''\n}tR.", "runs code"),
         (b"ctorch.distributed.elastic.multiprocessing\nSubprocessHandler\n)R.", "runs code"),
         (b"cjoblib.externals.loky.backend.popen_loky_posix\nPopen\n)R.", "runs code"),
         (b"ctorch.distributed.checkpoint.filesystem\nA._StorageInfo\n)R.", "runs code"),

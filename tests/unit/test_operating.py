@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -175,23 +172,6 @@ def test_a_command_ends_as_it_says(
         assert tree(home) == before
     if status == 1:
         assert "secret" not in out + err
-
-
-@pytest.mark.parametrize("command", ["verify invoices", "init invoices", "keys invoices"])
-def test_a_folder_of_keys_that_is_somebody_elses_is_one_line(
-    command: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    good()
-    real = os.listdir
-
-    def listdir(path: Any) -> Any:
-        if "safepoint-keys" in str(path):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return real(path)
-
-    monkeypatch.setattr(os, "listdir", listdir)
-    status, out, err = said(*command.split())
-    assert (status, out, err.count("\n")) == (2, "", 1)
 
 
 # --- what cannot be undone
@@ -431,33 +411,3 @@ def test_unsigned_state_is_moved_by_what_it_is(fill: Callable[[Path], None]) -> 
         assert (status, out.splitlines()[0], err) == (0, f"{noun}: {counts}, 0 refused.", "")
     assert said("verify", "invoices")[0] == 0
     assert {entry.what for entry in open_journal("invoices").show()} == {"move", "save"}
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "status", "line"),
-    [
-        ("", "", 2, "old cannot be read (No such file or directory)."),
-        ("a.txt", "", 1, "old/a.txt: It is an empty file, and neither"),
-        ("order-1.json", "{", 1, "old/order-1.json: It is of no format that is known here"),
-        ("order-7.json", "{}", 1, "old/order-7.json: order-7 exists in store invoices"),
-        ("a.pkl", "cos\nmkdir\n(Vmarker\ntR.", 1, "old/a.pkl: The pickle wants os.mkdir, which"),
-    ],
-)
-def test_what_cannot_be_moved_is_named(name: str, content: str, status: int, line: str) -> None:
-    good()
-    if name:
-        Path("old").mkdir()
-        Path("old", name).write_text(content)
-    ended, _, err = said("move", "old", "invoices", "--vouch")
-    assert (ended, err[: len(line)], err.count("\n")) == (status, line, 1)
-    assert said("verify", "invoices")[1].startswith("2 threads verified, with 4 records.")
-    assert not Path("marker").exists()
-
-
-def test_a_foreign_database_is_named_before_anybody_vouches() -> None:
-    good()
-    with closing(sqlite3.connect("foreign.db")) as database:
-        database.execute("CREATE TABLE t (x)")
-    status, out, err = said("move", "foreign.db", "invoices")
-    line = "foreign.db cannot be read (it has not the tables of a saver). Name the database that"
-    assert (status, out, err.count("\n"), err[: len(line)]) == (2, "", 1, line)

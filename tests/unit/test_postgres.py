@@ -31,8 +31,9 @@ from safepoint.core.errors import (
 from safepoint.resume.workflow import Workflow
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage, PostgresJournal
 from tests.harness.postgres import Database
+from tests.house import refused
 from tests.unit.journal_helpers import event
-from tests.unit.postgres_helpers import forked, head, refusal, without_guard
+from tests.unit.postgres_helpers import forked, head, without_guard
 from tests.unit.storage_helpers import python
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
@@ -86,7 +87,7 @@ def test_a_worker_deletes_and_an_operator_erases(
         f"Database '{database.name}' (login 'worker_1') refuses that: permission denied for"
         " function prune. Use a login"
     )
-    assert refusal(Unavailable, lambda: worker.erase("t")).startswith(said)
+    assert refused(Unavailable, lambda: worker.erase("t")).startswith(said)
     assert len(list(storage.scan("t", 1, 3))) == 3
     assert ledger(operator, anchor).erase("t") == 2
     assert ledger(operator, anchor).erase("t") == 0
@@ -184,11 +185,11 @@ def test_a_login_that_claims_takes_a_thread_that_is_free_and_no_other(
             for number, each in enumerate((storage, other))
         )
         assert two.save("t", 2).sequence == 2
-        assert refusal(NotOwner, lambda: one.save("t", 3)).startswith("Thread t is owned by ")
+        assert refused(NotOwner, lambda: one.save("t", 3)).startswith("Thread t is owned by ")
         two.owners.release("t")
         assert one.save("t", 3).sequence == 3
         for late in (two, ledger(other)):
-            assert refusal(NotOwner, late.save, "t", 4).startswith("Thread t is owned by ")
+            assert refused(NotOwner, late.save, "t", 4).startswith("Thread t is owned by ")
 
 
 # What the rows of the database say
@@ -230,7 +231,7 @@ def test_a_lease_of_nobody_and_the_last_token(
     assert storage.acquire("t", "another", 60).token == 2
     change = "update safepoint.threads set token = 999999999999999999, owner = null, expires = null"
     without_guard(database.server, database.name, "safepoint.threads", change)
-    assert "token_check" in refusal(Unavailable, lambda: storage.acquire("t", "w", 60))
+    assert "token_check" in refused(Unavailable, lambda: storage.acquire("t", "w", 60))
 
 
 def test_what_is_over_the_limit_is_not_read_and_a_scan_says_what_is_missing(
@@ -247,19 +248,6 @@ def test_what_is_over_the_limit_is_not_read_and_a_scan_says_what_is_missing(
     assert len([next(found), next(found)]) == 2
     with pytest.raises(NotFound):
         next(found)
-
-
-def test_a_scan_goes_on_after_a_record_that_came_late(
-    storage: PostgresCheckpointStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    records = [b"a", b"b", b"c"]
-    for number, record in enumerate(records, 1):
-        storage.append("t", number, record)
-    real, early = storage._rows, iter([True])
-    monkeypatch.setattr(
-        storage, "_rows", lambda *given, **how: [] if next(early, False) else real(*given, **how)
-    )
-    assert list(storage.scan("t", 1, 3)) == records
 
 
 # The anchor
@@ -420,7 +408,7 @@ def test_a_save_is_one_round_trip_and_notices_what_is_gone(
 def test_when_no_connection_is_free_the_next_one_is_told(database: Database) -> None:
     with PostgresCheckpointStorage(database.worker(1), connections=1, wait_seconds=60) as storage:
         storage._seconds = 0.3  # to connect may take longer on a busy machine
-        said = storage._run(lambda _: refusal(Unavailable, lambda: storage.head("t")))
+        said = storage._run(lambda _: refused(Unavailable, lambda: storage.head("t")))
         assert said.startswith("None of the 1 connections to database")
         assert storage.head("t") == 0
 

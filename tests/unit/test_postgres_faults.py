@@ -29,8 +29,9 @@ from safepoint.stores.postgres import (
 )
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database
+from tests.house import refused
 from tests.unit.journal_helpers import event
-from tests.unit.postgres_helpers import Network, head, refusal
+from tests.unit.postgres_helpers import Network, head
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
 INSERT = b"insert into safepoint.records"
@@ -114,7 +115,7 @@ def test_a_server_that_does_not_come_back_is_said_to_be_away(killable: Server) -
                 lambda: storage.read("gone", 1),
                 lambda: storage.append("gone", 2, b"two"),
             ):
-                said = refusal(Unavailable, call)
+                said = refused(Unavailable, call)
                 assert said.startswith("The server of database 'checkpoints' (login 'worker_1')")
                 assert "Connection refused" in said
         finally:
@@ -236,7 +237,7 @@ def test_a_ledger_that_cannot_know_says_so_and_goes_on_from_the_latest(
             before = ledger(cut)
             before.save("t", {"step": 1})
             network.lose(INSERT, how)
-            assert refusal(Unavailable, lambda: before.save("t", {"step": 2})).endswith(
+            assert refused(Unavailable, lambda: before.save("t", {"step": 2})).endswith(
                 "Whether checkpoint 2 of thread 't' was saved is not known. Load the latest"
                 " checkpoint once the server is back, and go on from that."
             )
@@ -259,7 +260,7 @@ def test_a_server_that_stands_still_is_not_waited_for_without_end(database: Data
         [(pid,)] = storage._rows("select pg_backend_pid()")
         os.kill(pid, signal.SIGSTOP)
         try:
-            said = refusal(Unavailable, lambda: storage.append("t", 2, b"two"))
+            said = refused(Unavailable, lambda: storage.append("t", 2, b"two"))
         finally:
             os.kill(pid, signal.SIGCONT)
         assert "Whether checkpoint 2 of thread 't' was saved is not known." in said
@@ -280,7 +281,7 @@ def test_who_holds_a_thread_in_an_open_transaction_is_told_from_a_slow_server(
         storage.append("t", 1, b"one")
         with psycopg.connect(database.worker(2)) as holder:
             holder.execute("select safepoint.acquire('', 't', 'mallory', 60)")
-            said = refusal(Unavailable, lambda: storage.append("t", 2, b"two"))
+            said = refused(Unavailable, lambda: storage.append("t", 2, b"two"))
             assert said.startswith(HELD.format(database.name) + "Let an administrator")
             assert storage.head("t") == 1, "reading goes on"
             storage.append("u", 1, b"one")
@@ -324,5 +325,5 @@ def test_a_save_that_waits_for_a_lock_after_it_was_cut_is_not_said_to_be_nothing
         with psycopg.connect(database.owner) as holder:
             holder.execute("select from safepoint.threads for update")
             network.lose(INSERT, "during")
-            said = refusal(Unavailable, lambda: storage.append("t", 2, b"two"))
+            said = refused(Unavailable, lambda: storage.append("t", 2, b"two"))
             assert "Whether checkpoint 2 of thread 't' was saved is not known." in said

@@ -22,7 +22,7 @@ from safepoint.core.errors import ConfigurationError, Unavailable
 from safepoint.stores.postgres import PARTS, PostgresCheckpointStorage, create_schema, statements
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import Database, quick_server
-from tests.unit.postgres_helpers import refusal
+from tests.house import refused
 
 NUMBERS = itertools.count(1)
 
@@ -100,7 +100,7 @@ def test_what_was_there_before_and_is_not_ours_is_refused_and_nothing_is_made(
     prefix = f"b_{name}"
     made, told = (text.replace("{0}", prefix) for text in BEFORE[before])
     server.psql(made, database=name)
-    said = refusal(Unavailable, lambda: create_schema(server.dsn(database=name), prefix=prefix))
+    said = refused(Unavailable, lambda: create_schema(server.dsn(database=name), prefix=prefix))
     assert told in said
     assert "Give the prefix with which it was made, or use another database" in said
     schemas = "select count(*) from pg_namespace where nspname = 'safepoint_anchor'"
@@ -142,7 +142,7 @@ def test_it_does_not_wait_for_ever_for_a_lock_that_anybody_can_hold(
     )
     with psycopg.connect(database.worker(1)) as holder:
         holder.execute("select pg_advisory_xact_lock(%s)", (0x53465054,))
-        assert "holds what this waited for" in refusal(
+        assert "holds what this waited for" in refused(
             Unavailable, lambda: create_schema(database.owner)
         )
 

@@ -6,7 +6,7 @@ on a store; here is what each of them cannot reach: what a caller gives, and wha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -38,7 +38,6 @@ from safepoint.core.errors import (
     LimitExceeded,
     ResumeRefused,
     Unavailable,
-    Unsafe,
 )
 from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
@@ -46,7 +45,8 @@ from safepoint.core.record import Place, seal
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
 from safepoint.resume.workflow import Call
-from tests.unit.approval_helpers import EXPIRED, MISMATCH, UNTRUSTED, USED
+from tests.house import refused
+from tests.unit.approval_helpers import EXPIRED, MISMATCH, USED
 from tests.unit.desk import (
     BANK,
     DANA,
@@ -57,7 +57,6 @@ from tests.unit.desk import (
     State,
     Stuck,
     no,
-    refused,
     yes,
 )
 
@@ -281,20 +280,6 @@ def test_who_goes_back_from_a_wait_that_ended_is_told_of_it(desk: Desk) -> None:
     assert desk.question(2).details[-1] == "Nobody approved it in time, at #3."
 
 
-def test_an_answer_to_something_else_is_none_of_this(desk: Desk) -> None:
-    desk.paused()
-    for more in (WIDER, NEWER):
-        refused(MISMATCH, partial(desk.go_on, yes(desk.question(**more))))
-    text = yes(desk.question())
-    other = Workflow("other", [fetch], gate=desk.workflow().gate)
-    other.begin(desk.ledger(), thread="plain")
-    assert "plain #1 needs no approval" in refused(
-        MISMATCH, lambda: other.resume(desk.ledger(), "plain", approvals=[text])
-    )
-    refused(UNTRUSTED, lambda: desk.go_on(text, gate=None))
-    assert desk.paid == []
-
-
 def test_an_approval_is_for_the_next_step_alone_and_no_step_changes_it(desk: Desk) -> None:
     seen: list[Any] = []
 
@@ -320,20 +305,6 @@ def test_an_approval_is_for_the_next_step_alone_and_no_step_changes_it(desk: Des
 # ---------------------------------------------------------------- a no
 
 
-@pytest.mark.parametrize("first", ["yes", "no"])
-def test_what_is_spent_first_decides_whichever_version_asks(desk: Desk, first: str) -> None:
-    """A no to version 2 holds for version 1; after a yes to version 1, it is a no to 2 alone."""
-    text = yes(desk.paused().question)
-    if first == "yes":
-        desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])  # and dies
-    assert desk.go_on(no(desk.question(**NEWER)), **NEWER).denied
-    assert desk.go_on(**NEWER).denied
-    if first == "no":
-        assert "answered already: denied by erin" in refused(USED, lambda: desk.go_on(text))
-    assert desk.go_on().denied == (first == "no")
-    assert len(desk.paid) == (first == "yes")
-
-
 def test_a_no_to_something_else_leaves_the_run_as_it_is(desk: Desk) -> None:
     desk.go_on(yes(desk.paused().question))
     before = desk.ledger().latest("order-7")
@@ -348,15 +319,6 @@ def test_a_no_to_something_else_leaves_the_run_as_it_is(desk: Desk) -> None:
         refused(ResumeRefused, partial(desk.go_on, at=sequence, **more))
     assert desk.ledger().latest("order-7") == before
     assert desk.go_on().next is None
-
-
-def test_a_no_keeps_the_state_and_the_tools_of_the_run(desk: Desk) -> None:
-    paused, more = desk.paused(), {**WIDER, **NEWER}
-    assert desk.go_on(no(desk.question(**more)), **more).denied
-    told, run = desk.told(), desk.go_on()
-    assert (run.denied, run.state, run.payload.tools) == (True, paused.state, run.workflow.tools)
-    assert "order-7 was denied" in refused(ResumeRefused, run.step)
-    assert desk.told() == told  # nobody resumed it
 
 
 # ---------------------------------------------------------------- the writer's key in other hands
@@ -399,23 +361,6 @@ def test_a_thief_of_the_writers_key_cannot_spend_a_yes_to_something_else(
     other = replace(question, **ELSE[what])
     note(desk, other if is_named else question, yes(other))
     assert refused(ApprovalNeeded, desk.go_on)
-    assert desk.paid == []
-
-
-NO_ANSWERS: dict[str, Callable[[Question], list[Any]]] = {
-    "two questions": lambda q: [yes(q), yes(replace(q, **OTHER), ERIN, "erin")],
-    "no text": lambda _: [7],
-    "a no to another": lambda q: [no(replace(q, thread="order-8"))],
-    "a yes made a no": lambda q: [yes(q).replace('"approved"}', '"denied"}')],
-}
-
-
-@pytest.mark.parametrize("what", NO_ANSWERS)
-def test_nor_what_is_no_answer(desk: Desk, what: str) -> None:
-    question = desk.paused().question
-    assert question is not None
-    note(desk, question, *NO_ANSWERS[what](question))
-    refused(ApprovalNeeded, desk.go_on)
     assert desk.paid == []
 
 
@@ -580,22 +525,6 @@ def test_a_note_that_comes_at_the_last_moment_does_not_void_an_approval(
     assert keys(desk) == [KEY]
 
 
-def test_who_loses_a_race_leaves_no_note(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not even for the moment: what is noted is what was spent."""
-    question, keep = desk.paused().question, desk.storage.append
-    first = [lambda: desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[yes(question)])]
-
-    def append(*args: Any, **options: Any) -> None:
-        if first:
-            first.pop()()
-        keep(*args, **options)
-
-    monkeypatch.setattr(desk.storage, "append", append)
-    assert "answered already: approved by" in refused(USED, lambda: desk.go_on(yes(question)))
-    assert [link.kind for link in desk.ledger().back("order-7")][:2] == ["note", "state"]
-    assert "approve refused #3" in desk.told()
-
-
 def test_an_approval_is_not_called_spent_where_it_is_not(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -706,14 +635,6 @@ def test_a_migration_makes_the_same_state_each_time(desk: Desk) -> None:
     assert desk.go_on(yes(question)).state["paid"] == PAID["amount"]
 
 
-def test_a_thief_cannot_have_fewer_people_approve_than_the_policy_asks_for(desk: Desk) -> None:
-    question = desk.workflow(people=2).start(desk.ledger(), thread="order-7").question
-    assert question is not None
-    note(desk, question, yes(question), yes(question))
-    refused(ApprovalNeeded, lambda: desk.go_on(people=2))
-    assert desk.paid == []
-
-
 @pytest.mark.parametrize("reasons", [("tools-added", "asked"), ("asked",)])
 def test_nor_than_it_asks_for_each_reason_whatever_they_were_shown(
     desk: Desk, reasons: tuple[str, ...]
@@ -728,13 +649,6 @@ def test_nor_than_it_asks_for_each_reason_whatever_they_were_shown(
     note(desk, question, yes(replace(question, reasons=reasons)))
     refused(ApprovalNeeded, lambda: desk.go_on(**wide))
     assert desk.paid == []
-
-
-def test_the_writers_key_is_no_approvers_key(desk: Desk) -> None:
-    for act in (desk.workflow().start, desk.workflow().resume):
-        refused(Unsafe, partial(act, desk.ledger(DANA), thread="order-7"))
-    assert desk.ledger(DANA).threads() == []  # it did not begin
-    assert desk.told()[-1] == "resume refused #-"
 
 
 def test_steps_that_changed_under_one_version_are_refused(desk: Desk) -> None:
@@ -937,23 +851,6 @@ def test_the_journal_tells_who_did_what(desk: Desk) -> None:
 
 
 # ---------------------------------------------------------------- what a step or a record got wrong
-
-
-@pytest.mark.parametrize(
-    ("error", "given"),
-    [
-        (ConfigurationError, ("",)),
-        (ConfigurationError, ("pay", {7: 42})),
-        (LimitExceeded, ("pay", {"letter": "x" * 50_000})),
-    ],
-)
-def test_what_nobody_could_sign_is_refused_in_the_step(desk: Desk, error: Any, given: Any) -> None:
-    def ask(state: State) -> Ask:
-        return Ask(*given)
-
-    workflow = Workflow("invoice", [ask], gate=desk.workflow().gate)
-    refused(error, lambda: workflow.start(desk.ledger(), "order-7"))
-    assert desk.ledger().latest("order-7").sequence == 1
 
 
 ASKED: State = {"action": "pay", "arguments": {}, "next": "pay", "within": 0}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.core.errors import ConfigurationError, Unavailable
+from safepoint.core.errors import ConfigurationError, NotOwner, Unavailable
 from safepoint.core.keys import SigningKey
 from safepoint.core.names import Head
 from safepoint.places import open_answers, open_ledger
@@ -186,6 +186,9 @@ def test_an_adapter_takes_the_people_of_named_settings_and_none_of_a_planted_fil
     assert people() == ("mallory",)
     with pytest.raises(TypeError, match="gate"):
         made("invoices", gate=Gate())
+    made("invoices", worker="one").ledger.save("order-8", {})
+    with pytest.raises(NotOwner, match="worker 'one'"):
+        made("invoices", worker="two").ledger.save("order-8", {})
     Path(read().store("invoices").answers or "").unlink()  # with it would go denials and holds
     with pytest.raises(Unavailable, match=r"answers.db is gone"):
         made("invoices")

@@ -27,7 +27,7 @@ from safepoint.stores import database as engine
 from safepoint.stores import disk
 from safepoint.stores import sqlite as module
 from tests.harness.crash import killed
-from tests.house import rewrite
+from tests.house import refused, rewrite
 from tests.unit.interrupts import Late, interrupt_at
 from tests.unit.storage_helpers import planted, python, tree
 
@@ -59,13 +59,6 @@ def database(path: Path) -> Iterator[sqlite3.Connection]:
 def fill(storage: Any, last: int, size: int = 0) -> None:
     for sequence in range(1, last + 1):
         storage.append("a", sequence, b"record %d" % sequence + bytes(size))
-
-
-def said(error: Refusal, act: Callable[[], object]) -> str:
-    with pytest.raises(error) as caught:
-        act()
-    assert type(caught.value) is error
-    return str(caught.value)
 
 
 def calls(storage: SQLiteCheckpointStorage, next_one: int = 2) -> dict[str, Callable[[], object]]:
@@ -120,7 +113,7 @@ def test_what_is_no_path_of_a_file_is_refused(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "here").mkdir()
     named = str(tmp_path) if named == "" else named
-    assert what in said(Unavailable, lambda: SQLiteCheckpointStorage(named))
+    assert what in refused(Unavailable, lambda: SQLiteCheckpointStorage(named))
     assert tree(tmp_path) == ["here"]
 
 
@@ -150,7 +143,7 @@ def test_a_file_system_that_machines_share_is_refused(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(disk, "network_file_system", lambda _: "nfs4")
-    assert "machines share (nfs4)" in said(Unavailable, lambda: SQLiteCheckpointStorage(path))
+    assert "machines share (nfs4)" in refused(Unavailable, lambda: SQLiteCheckpointStorage(path))
     assert not path.parent.exists()
 
 
@@ -163,7 +156,7 @@ def test_the_place_is_looked_at_again_at_each_call(
     for place, wrong, right in ((path, 0o666, 0o600), (path.parent, 0o770, 0o700)):
         place.chmod(wrong)
         for call in calls(storage).values():
-            assert f"{place} can be written by others" in said(Unsafe, call)
+            assert f"{place} can be written by others" in refused(Unsafe, call)
         place.chmod(right)
     for suffix in ("-wal", "-shm"):
         for replaced in (False, True):
@@ -172,14 +165,14 @@ def test_the_place_is_looked_at_again_at_each_call(
             if replaced:
                 file.touch(0o600)
             for call in calls(storage).values():
-                assert f"{file} was removed or replaced" in said(Unavailable, call)
+                assert f"{file} was removed or replaced" in refused(Unavailable, call)
             aside.rename(file)
     path.rename(aside)
     for call in calls(storage).values():
-        assert "is gone" in said(Unavailable, call)
+        assert "is gone" in refused(Unavailable, call)
     path.touch(0o600)
     for call in calls(storage).values():
-        assert f"{path} was removed or replaced" in said(Unavailable, call)
+        assert f"{path} was removed or replaced" in refused(Unavailable, call)
     aside.rename(path)
     calls(storage)["append"]()
     assert storage.head("a") == 2
@@ -301,7 +294,7 @@ def test_a_database_with_another_schema_is_refused(
                 call()
             if not what.startswith("(SQLITE_"):  # whoever opens it anew says it
                 assert what in caught.value.what
-    assert what in said(Unavailable, lambda: SQLiteCheckpointStorage(path))
+    assert what in refused(Unavailable, lambda: SQLiteCheckpointStorage(path))
 
 
 @pytest.mark.parametrize(
@@ -321,7 +314,7 @@ def test_a_file_that_is_not_ours_is_left_alone(path: Path, content: Any, what: s
         with closing(sqlite3.connect(path)) as other:
             other.execute(content)
     before = path.read_bytes()
-    assert what in said(Unavailable, lambda: SQLiteCheckpointStorage(path))
+    assert what in refused(Unavailable, lambda: SQLiteCheckpointStorage(path))
     assert path.read_bytes() == before
 
 
@@ -374,7 +367,7 @@ def test_no_value_is_read_that_is_longer_than_ours(
         }
         for name, act in acts.items():
             if name in LARGE[statement]:
-                said(LimitExceeded, act)
+                refused(LimitExceeded, act)
             else:
                 act()
 
@@ -443,9 +436,9 @@ def test_a_hole_is_not_filled_and_what_is_no_record_is_malformed(
         " ('', CAST(x'ff' AS TEXT), 1, x'00')",
     )
     with SQLiteCheckpointStorage(path) as storage:
-        said(SealBroken, lambda: storage.read("a", 3))
-        said(SealBroken, lambda: list(storage.scan("a", 3, 5)))
-        said(RolledBack, lambda: storage.append("a", 4, b"another", fence=1))
+        refused(SealBroken, lambda: storage.read("a", 3))
+        refused(SealBroken, lambda: list(storage.scan("a", 3, 5)))
+        refused(RolledBack, lambda: storage.append("a", 4, b"another", fence=1))
         assert storage.threads() == ["a"]
 
 
@@ -501,7 +494,7 @@ def test_a_save_that_fails_says_why_and_leaves_nothing(
         storage.append("a", 1, b"one")
         for statement in ("BEGIN", "PRAGMA schema", "SELECT coalesce", "INSERT", "COMMIT"):
             fail_at.append(statement)
-            message = said(kind, lambda: storage.append("a", 2, b"two"))
+            message = refused(kind, lambda: storage.append("a", 2, b"two"))
             assert message.startswith(FAILURES[name].format(path))
             assert "canary" not in message
             assert not fail_at
@@ -518,7 +511,7 @@ def test_a_program_that_holds_the_database_keeps_nobody_from_reading(
         with closing(sqlite3.connect(path, isolation_level=None)) as other:
             other.execute("BEGIN IMMEDIATE")
             for name in ("append", "prune", "acquire"):
-                assert "Another program has held" in said(Unavailable, calls(storage)[name])
+                assert "Another program has held" in refused(Unavailable, calls(storage)[name])
             assert (storage.head("a"), storage.read("a", 1)) == (1, b"one")
         storage.append("a", 2, b"two")
 
@@ -628,7 +621,7 @@ def test_a_handler_that_uses_the_storage_it_interrupted_sees_what_is_saved(
 
         def interrupted(sql: sqlite3.Connection) -> None:
             assert storage.head("a") == 0
-            assert "Another program has held" in said(Unavailable, calls(storage)["append"])
+            assert "Another program has held" in refused(Unavailable, calls(storage)["append"])
             sql.execute("INSERT INTO checkpoints VALUES ('', 'a', 1, x'01')")
 
         storage._run(interrupted, "save to", write=True)
@@ -657,7 +650,7 @@ def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) 
     storage.close()
     assert tree(path.parent) == [path.name]
     for call in calls(storage).values():
-        assert said(Unavailable, call).startswith(f"This storage on {path} was closed.")
+        assert refused(Unavailable, call).startswith(f"This storage on {path} was closed.")
 
 
 # A child that opens the file anew while the parent has it open gets no lock of its own: when the

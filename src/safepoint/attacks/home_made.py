@@ -41,8 +41,8 @@ class Numbered(Target):
         self.column = ""
 
     @abstractmethod
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
-        """Return the record of a state."""
+    def pack(self, thread: str, number: int, payload: bytes) -> bytes:
+        """Return the record of an encoded state."""
 
     @abstractmethod
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
@@ -52,8 +52,13 @@ class Numbered(Target):
         """Write the record under a temporary name, then rename it."""
         number = self.following(thread)
         name = self.place(thread, number)
-        self.medium.write(f"{name}.tmp", self.pack(thread, number, state))
+        self.medium.write(f"{name}.tmp", self.pack(thread, number, encode(state)))
         self.medium.rename(f"{name}.tmp", name)
+
+    def smuggle(self, thread: str, payload: bytes) -> None:
+        """Write it like any other."""
+        number = self.following(thread)
+        self.medium.write(self.place(thread, number), self.pack(thread, number, payload))
 
     def following(self, thread: str) -> int:
         """Return the number of the next record."""
@@ -118,17 +123,17 @@ class NaiveTarget(Numbered):
     def save(self, thread: str, state: dict[str, Any]) -> None:
         """Write the record where it belongs at once."""
         number = self.following(thread)
-        self.medium.write(self.place(thread, number), self.pack(thread, number, state))
+        record = naive.record(thread, number, naive.encode(state))
+        self._at_hand[record] = state
+        self.medium.write(self.place(thread, number), record)
 
     def ahead(self, thread: str) -> list[str]:
         """Return the next name."""
         return super().ahead(thread)[1:]
 
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
-        """Write what the unsafe twin writes."""
-        record = naive.record(thread, number, naive.encode(state))
-        self._at_hand[record] = state
-        return record
+    def pack(self, thread: str, number: int, payload: bytes) -> bytes:
+        """Write what the unsafe twin writes, around whatever it is."""
+        return naive.record(thread, number, 0).replace(b'"state": 0', b'"state": ' + payload)
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Decode as the unsafe twin does."""
@@ -196,10 +201,10 @@ class AllowListTarget(Numbered):
     name = "allow-list"
     title = "allow-list only"
 
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
+    def pack(self, thread: str, number: int, payload: bytes) -> bytes:
         """Write the state next to the time."""
-        created = datetime.now(UTC).isoformat(timespec="microseconds")
-        return encode({"created": created, "state": state})
+        created = datetime.now(UTC).isoformat(timespec="microseconds").encode()
+        return b'{"created": "%b", "state": %b}' % (created, payload)
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Return the state."""
@@ -229,20 +234,15 @@ class EncryptedTarget(Numbered):
     name = "encrypted"
     title = "encryption only"
 
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
+    def pack(self, thread: str, number: int, payload: bytes) -> bytes:
         """Encrypt the state."""
-        return _encrypted(self.keys[-1], encode(state))
+        return _encrypted(self.keys[-1], payload)
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Decrypt the state, and decode what comes out."""
         if len(record) < _NONCE:
             raise Refused("too short")
         return decode(_crypt(self.keys[-1], record[:_NONCE], record[_NONCE:]))
-
-    def smuggle(self, thread: str, payload: bytes) -> None:
-        """Encrypt it like any other."""
-        name = self.place(thread, self.following(thread))
-        self.medium.write(name, _encrypted(self.keys[-1], payload))
 
     def edit(self, record: bytes, old: bytes, new: bytes) -> bytes:
         """Flip the bits in which `old` and `new` differ, where the format has them."""
@@ -283,12 +283,12 @@ class HashChainTarget(Numbered):
     name = "hash-chain"
     title = "hash chain"
 
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
+    def pack(self, thread: str, number: int, payload: bytes) -> bytes:
         """Write the own hash, the previous one, and the state."""
         previous = _START
         if number > 1:
             previous = _split(self.medium.read(self.place(thread, number - 1)))[0]
-        return _linked(previous, encode(state))
+        return _linked(previous, payload)
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Return the state."""
@@ -328,7 +328,15 @@ def _split(record: bytes) -> tuple[str, str, bytes]:
 _DEVELOPMENT = b"development"
 
 
-class MacTarget(Numbered):
+class Keyed(Numbered):
+    """A store that verifies with each key that it ever had."""
+
+    def rotate(self) -> None:
+        """Sign with a new key. What the old one signed stays good: so much of it is stored."""
+        self.keys = [*self.keys, secrets.token_bytes(32)]
+
+
+class MacTarget(Keyed):
     """HMAC over the state, with the three habits that usually come with it.
 
     The record says which key and which algorithm to check it with, and the key for development is
@@ -339,9 +347,11 @@ class MacTarget(Numbered):
     name = "mac"
     title = "MAC without context"
 
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
+    def pack(self, thread: str, number: int, payload: bytes) -> bytes:
         """Write key, algorithm and MAC next to the state."""
-        return _with_mac(state, len(self.keys), self.keys[-1])
+        return _with_mac(decode(payload), len(self.keys), self.keys[-1])
+
+    smuggle = Target.smuggle  # around what has no MAC: it takes bytes that are no JSON as well
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Check the MAC if there is one, as the record says."""
@@ -360,10 +370,6 @@ class MacTarget(Numbered):
         except (LookupError, TypeError, ValueError):
             return False
 
-    def rotate(self) -> None:
-        """Sign with a new key. What the old one signed stays good: so much of it is stored."""
-        self.keys = [*self.keys, secrets.token_bytes(32)]
-
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Leave the MAC out, sign with the key that everybody knows, or name no algorithm."""
         if trick == "own-key":
@@ -381,7 +387,7 @@ def _mac(state: Any, key: bytes, algorithm: str) -> str:
     return hmac.new(key, json.dumps(state, sort_keys=True).encode(), algorithm).hexdigest()
 
 
-class MacPlaceTarget(Numbered):
+class MacPlaceTarget(Keyed):
     """HMAC over the store, the thread, the number and the stored bytes. No fallback.
 
     The keys are pinned, and they are all there is: a record says nothing about them. Nothing
@@ -391,9 +397,9 @@ class MacPlaceTarget(Numbered):
     name = "mac-place"
     title = "MAC with place"
 
-    def pack(self, thread: str, number: int, state: dict[str, Any]) -> bytes:
+    def pack(self, thread: str, number: int, payload: bytes) -> bytes:
         """Write the MAC above the state."""
-        return self._sealed(self.keys[-1], thread, number, encode(state))
+        return self._sealed(self.keys[-1], thread, number, payload)
 
     def unpack(self, thread: str, number: int, record: bytes) -> Any:
         """Check the MAC of this place, then decode."""
@@ -402,12 +408,6 @@ class MacPlaceTarget(Numbered):
         if not any(hmac.compare_digest(record, each) for each in right):
             raise Refused(f"{thread} {number} has a wrong MAC")
         return decode(payload)
-
-    def smuggle(self, thread: str, payload: bytes) -> None:
-        """Compute its MAC like any other."""
-        number = self.following(thread)
-        record = self._sealed(self.keys[-1], thread, number, payload)
-        self.medium.write(self.place(thread, number), record)
 
     def numbers(self, thread: str) -> list[int]:
         """Return the numbers, which have no gap."""
@@ -420,10 +420,6 @@ class MacPlaceTarget(Numbered):
         place = json.dumps([self.store, thread, number]).encode()
         mac = hmac.digest(key, place + b"\n" + payload, hashlib.sha256)
         return mac.hex().encode() + b"\n" + payload
-
-    def rotate(self) -> None:
-        """Sign with a new key. What the old one signed stays good: so much of it is stored."""
-        self.keys = [*self.keys, secrets.token_bytes(32)]
 
     def forge(self, record: bytes, payload: bytes, trick: Trick = "best") -> bytes:
         """Use a key of one's own, a hash in place of the MAC, or none."""

@@ -148,11 +148,9 @@ def loads(target: Target, wanted: object, thread: str = "victim") -> Look:
     return lambda: bool(target.latest(thread) == wanted)
 
 
-def resumes(
-    target: Target, wanted: object, yes: bytes = b"", thread: str = "victim", **options: Any
-) -> Look:
+def resumes(target: Target, wanted: object, yes: bytes = b"", thread: str = "victim") -> Look:
     """Let a worker go on, and see whether it acts as the adversary wants."""
-    return lambda: bool(target.resume(thread, yes, **options) == wanted)
+    return lambda: bool(target.resume(thread, yes) == wanted)
 
 
 def unnoticed(look: Callable[[], object]) -> Look:

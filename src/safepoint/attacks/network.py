@@ -14,7 +14,7 @@ from safepoint.attacks.kit import Attack, Look, attacks
 from safepoint.attacks.target import Victim
 from safepoint.core.errors import Unavailable
 from safepoint.stores.postgres import PostgresCheckpointStorage
-from safepoint.testing.tls import TLSFront
+from safepoint.testing.tls import TLSFront, issue
 
 HOST: Final = "db.internal"
 _PASSWORD: Final = "sesame"  # noqa: S105  of nobody
@@ -97,7 +97,7 @@ def false_server(worker: Worker) -> Iterator[Look]:
 
     def gives_it_away() -> bool:
         try:
-            worker.connect(false, honest.ca)
+            worker.connect(false, trusted)
         except Unavailable:
             if _PASSWORD not in false.heard:
                 raise
@@ -105,8 +105,6 @@ def false_server(worker: Worker) -> Iterator[Look]:
 
     real = worker.folder / "real"
     real.mkdir()
-    with (
-        closing(TLSFront(1, [HOST], real)) as honest,
-        closing(FalseServer(worker.folder)) as false,
-    ):
+    trusted = issue([HOST], real)
+    with closing(FalseServer(worker.folder)) as false:
         yield gives_it_away

@@ -62,36 +62,40 @@ def second_writer(target: Target) -> Iterator[Look]:
 def wider_tools(target: Target) -> Iterator[Look]:
     """A run that began with a mailbox wakes up with a bank account, and nobody said yes."""
     target.begin("victim", HONEST)
-    yield resumes(target, HONEST, tools=WIDER)
+    target.tools = WIDER
+    yield resumes(target, HONEST)
 
 
 @resume("changed-tool", "SP18")
 def changed_tool(target: Target) -> Iterator[Look]:
     """Behind the name of a tool that was looked at there is now another one."""
     target.begin("victim", HONEST)
-    other = Tool("mail", version="2-of-somebody-else", permissions=["read"])
-    yield resumes(target, HONEST, tools=(other,))
+    target.tools = (Tool("mail", version="2-of-somebody-else", permissions=["read"]),)
+    yield resumes(target, HONEST)
 
 
 @resume("wider-permissions", "SP18")
 def wider_permissions(target: Target) -> Iterator[Look]:
     """The mailbox that the run could read can now send as well, and it does."""
     target.begin("victim", HONEST)
-    yield resumes(target, HONEST, tools=(Tool("mail", version="1", permissions=["read", "send"]),))
+    target.tools = (Tool("mail", version="1", permissions=["read", "send"]),)
+    yield resumes(target, HONEST)
 
 
 @resume("ride-along", "SP18")
 def ride_along(target: Target) -> Iterator[Look]:
     """Somebody says yes to a payment, and the run wakes up with a new tool as well."""
     target.ask("victim", HONEST)
-    yield resumes(target, HONEST, target.approve("victim"), tools=WIDER)
+    yes, target.tools = target.approve("victim"), WIDER
+    yield resumes(target, HONEST, yes)
 
 
 @resume("other-version", "SP17")
 def other_version(target: Target) -> Iterator[Look]:
     """The new version counts in euros. A run with cents resumes, and pays a hundredfold."""
     target.begin("victim", HONEST)
-    yield resumes(target, HONEST, version="2")
+    target.version = "2"
+    yield resumes(target, HONEST)
 
 
 @resume("old-checkpoint", "SP16")
@@ -99,7 +103,7 @@ def old_checkpoint(target: Target) -> Iterator[Look]:
     """A worker is told to resume from step 1, and pays a second time. Nobody asked for it."""
     target.begin("victim", HONEST)
     target.resume("victim")
-    yield resumes(target, HONEST, sequence=1)
+    yield lambda: bool(target.resume("victim", sequence=1) == HONEST)
 
 
 @approval("forge-approval", "SP19")
@@ -189,7 +193,8 @@ def race_approval(target: Target) -> Iterator[Look]:
 def expired_approval(target: Target) -> Iterator[Look]:
     """A yes of last year, which everybody has forgotten, is used today."""
     target.ask("victim", FORTUNE)
-    yield resumes(target, FORTUNE, target.approve("victim", ago=timedelta(days=365)))
+    target.ago = timedelta(days=365)
+    yield resumes(target, FORTUNE, target.approve("victim"))
 
 
 @approval("forgotten-run", "SP31")

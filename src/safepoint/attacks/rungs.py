@@ -10,10 +10,10 @@ import base64
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self, TypeVar
 
@@ -27,7 +27,7 @@ from safepoint.attacks.home_made import (
 )
 from safepoint.attacks.medium import Medium
 from safepoint.attacks.outcome import Miss
-from safepoint.attacks.target import TOOLS, VERSION, Target, Trick
+from safepoint.attacks.target import TOOLS, VERSION, Act, Target, Trick
 from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, NotFound
@@ -40,7 +40,7 @@ from safepoint.core.storage import CheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.asking import SPENT
-from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy, Tool, ToolSet
+from safepoint.resume.gate import MAX_LIFETIME, Gate, Policy, ToolSet
 from safepoint.resume.workflow import Ask, Call, Payload, Run, Step, Workflow
 from safepoint.shared.desk import Desk
 from safepoint.stores.disk import TEMP
@@ -309,7 +309,7 @@ class GatedTarget(SealedTarget):
         self.written: Journal | None = self._journal(create=True)
         self.opened: Ledger | None = None
         self._asking: set[str] = set()
-        self._upgraded: set[str] = set()
+        self._migrations: dict[str, Any] = {}
         self._bank: set[str] = set()
         self._operator = SigningKey.generate()
         self._left = Answers(
@@ -332,18 +332,11 @@ class GatedTarget(SealedTarget):
         else:
             self.use(lambda ledger: workflow.start(ledger, thread))
 
-    def approve(
-        self,
-        thread: str,
-        who: str = "dana",
-        *,
-        shown: dict[str, Any] | None = None,
-        ago: timedelta = timedelta(0),
-    ) -> bytes:
+    def approve(self, thread: str, who: str = "dana", shown: dict[str, Any] | None = None) -> bytes:
         """Sign a statement about what the verified store asks, or what somebody shows instead."""
         question = replace(self._question(thread), **(shown or {}))
         person = Approver(who, self.people.get(who) or SigningKey.generate())
-        moment = datetime.now(UTC) - ago
+        moment = datetime.now(UTC) - self.ago
         return person.approve(question, lifetime=self.lasts, now=moment).encode()
 
     def look(self, thread: str) -> Question:
@@ -369,9 +362,14 @@ class GatedTarget(SealedTarget):
 
     def reword(self, thread: str, arguments: dict[str, Any]) -> None:
         """Seal another question with the writer's key, after the one that waits."""
-        tools, app = ToolSet(TOOLS), self._payments(thread)[0].app
-        asks = Payload({}, ("ask",), tools, Ask("pay", arguments), next="pay")
-        self._append(thread, Codec().encode(asks.pack()), app=app, tools=tools.digest)
+        self._asks(thread, arguments, 1, datetime.now(UTC))
+
+    def _asks(self, thread: str, arguments: dict[str, Any], done: int, then: datetime) -> None:
+        """Seal by hand that a run has done some steps, and asks for the next one."""
+        tools, steps = ToolSet(self.tools), ("ask", "pay", "ask_again", "pay_again")
+        asks = Payload({}, steps[:done], tools, Ask("pay", arguments), next=steps[done])
+        app, packed = self._payments(thread)[0].app, Codec().encode(asks.pack())
+        self._append(thread, packed, app=app, tools=tools.digest, created=then)
 
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
         """Sign it, and put it where it is anchored."""
@@ -387,17 +385,10 @@ class GatedTarget(SealedTarget):
         self._rehydrated(self._payments(thread)[0], thread, said.encode())
 
     def resume(
-        self,
-        thread: str,
-        approval: bytes = b"",
-        *,
-        tools: Iterable[Tool] = TOOLS,
-        version: str = VERSION,
-        sequence: int | None = None,
-        meanwhile: Callable[[], object] | None = None,
+        self, thread: str, approval: bytes = b"", sequence: int | None = None, meanwhile: Act = None
     ) -> Any:
         """Pass the gate, and run up to the payment."""
-        workflow, paid = self._payments(thread, tools=tools, version=version)
+        workflow, paid = self._payments(thread)
         try:
             run = self._rehydrated(workflow, thread, approval, sequence)
             if meanwhile is not None:
@@ -451,27 +442,21 @@ class GatedTarget(SealedTarget):
 
     def upgrade(self, thread: str) -> None:
         """Deploy version 2, with a migration from version 1."""
-        self._upgraded.add(thread)
+        self._migrations = {VERSION: dict}
 
     def misuse(
         self,
         thread: str,
         arguments: dict[str, Any],
         yes: bytes,
-        *,
         skips: bool = False,
         prunes: bool = False,
-        tools: Iterable[Tool] = TOOLS,
     ) -> None:
         """Seal a note by hand that spends a statement; before it, a state that asks for it."""
-        has, texts, last = ToolSet(tools), _texts(yes), 3 if skips else 1
+        texts, last = _texts(yes), 3 if skips else 1
         said = json.loads(texts[0].splitlines()[1])
-        if skips or has != ToolSet(TOOLS):
-            steps = ("ask", "pay", "ask_again", "pay_again")
-            asks = Payload({}, steps[:last], has, Ask("pay", arguments), next=steps[last])
-            app, then = self._payments(thread)[0].app, datetime.fromisoformat(said["issued"])
-            packed = Codec().encode(asks.pack())
-            self._append(thread, packed, app=app, tools=has.digest, created=then)
+        if skips or self.tools is not TOOLS:
+            self._asks(thread, arguments, last, datetime.fromisoformat(said["issued"]))
         if prunes:  # with a genuine base: what `prune` would keep stays no longer
             record = self._dropped(thread, 1)
             base = self._again(record, self.encoded(None), self.keys.signing, kind="base")
@@ -505,11 +490,7 @@ class GatedTarget(SealedTarget):
         return other
 
     def _payments(
-        self,
-        thread: str,
-        request: dict[str, Any] | None = None,
-        tools: Iterable[Tool] = TOOLS,
-        version: str | None = None,
+        self, thread: str, request: dict[str, Any] | None = None
     ) -> tuple[Workflow, list[Any]]:
         """Return what a process runs, and the arguments of each payment that it makes.
 
@@ -535,19 +516,18 @@ class GatedTarget(SealedTarget):
             pay(state, call)
 
         steps: list[Step] = [ask, pay, ask_again, pay_again] if asks else [pay]
-        newer = thread in self._upgraded
         flow = Workflow(
             "payment" if asks else "errand",
             steps,
-            version=version or ("2" if newer else VERSION),
-            tools=tools,
+            version=self.version,
+            tools=self.tools,
             gate=Gate(
                 Policy({Reason.ASKED: self.quorum}, lifetime=MAX_LIFETIME),
                 self.approvers,
                 answers=self._left,
                 operators=Approvers({"omar": self._operator.public}),
             ),
-            migrations={"1": dict} if newer else {},
+            migrations=self._migrations,
         )
         return flow, paid
 

@@ -36,6 +36,10 @@ Trick = Literal["best", "own-key", "no-algorithm", "unsigned"]
 algorithm that protects nothing; or as if it were older than signatures."""
 
 
+Act = Callable[[], object] | None
+"""What somebody does meanwhile."""
+
+
 class Victim(ABC):
     """Whoever is attacked.
 
@@ -112,7 +116,10 @@ class Target(Victim):
         quorum: how many people have to say yes to what a run asks.
         within: how long a run waits for them, None if for ever.
         lasts: how long a yes counts, where it ends.
+        ago: how long ago people say yes.
         later: how much later it is by the clock of whoever goes on with a run.
+        tools: what the process has that goes on with a run.
+        version: the version of its code.
         answers: where people leave a no or a hold, in the adversary's hands too: the files below
             `folder / "answers"`.
     """
@@ -128,7 +135,9 @@ class Target(Victim):
         self.quorum = 1
         self.within: timedelta | None = None
         self.lasts = timedelta(hours=1)
-        self.later = timedelta(0)
+        self.ago = self.later = timedelta(0)
+        self.tools: Iterable[Tool] = TOOLS
+        self.version = VERSION
         self.answers = Disk(self.folder / "answers")
         self.medium = Disk(self.folder / "store") if medium is None else medium
         if isinstance(self.medium, Disk):
@@ -244,21 +253,13 @@ class Target(Victim):
         self.save(thread, {"approved": False, **state, "pending": arguments})
         self.note(thread, "worker", "ask")
 
-    def approve(
-        self,
-        thread: str,
-        who: str = "dana",
-        *,
-        shown: dict[str, Any] | None = None,
-        ago: timedelta = timedelta(0),
-    ) -> bytes:
+    def approve(self, thread: str, who: str = "dana", shown: dict[str, Any] | None = None) -> bytes:
         """A person looks at what a run asks, and says yes.
 
         Args:
             thread: the thread.
             who: the person. Only dana and erin may.
             shown: what they see in place of parts of the question, if somebody came between.
-            ago: how long ago that was.
 
         Returns:
             What travels to the worker; nothing where the yes is a field of the state.
@@ -313,22 +314,13 @@ class Target(Victim):
         self.note(thread, who, "approve" if yes else "deny")
 
     def resume(
-        self,
-        thread: str,
-        approval: bytes = b"",
-        *,
-        tools: Iterable[Tool] = TOOLS,
-        version: str = VERSION,
-        sequence: int | None = None,
-        meanwhile: Callable[[], object] | None = None,
+        self, thread: str, approval: bytes = b"", sequence: int | None = None, meanwhile: Act = None
     ) -> Any:
         """A worker in a new process goes on with a run, and acts if it may.
 
         Args:
             thread: the thread.
             approval: what an approver's yes came as, or several of them, one after the other.
-            tools: what this process has.
-            version: the version of its code.
             sequence: the checkpoint from which to go on; the newest, if not.
             meanwhile: what happens elsewhere after this worker has made up its mind.
 
@@ -477,12 +469,12 @@ class Target(Victim):
         thread: str,
         arguments: dict[str, Any],
         yes: bytes,
-        *,
         skips: bool = False,
         prunes: bool = False,
-        tools: Iterable[Tool] = TOOLS,
     ) -> None:
         """Write a thread's next record, which says that these arguments were approved.
+
+        It says that the run has what the process has that goes on with it.
 
         Args:
             thread: the thread.
@@ -491,7 +483,6 @@ class Target(Victim):
                 put where a worker would put it.
             skips: say also that the steps before a later payment are done.
             prunes: remove what is before that record, with whatever a prune would leave.
-            tools: what the run is said to have.
         """
         self.save(thread, {**self.latest(thread), "approved": True, "pending": arguments})
         if prunes:

@@ -83,16 +83,18 @@ def thief_crosses_version(target: Target) -> Iterator[Look]:
     """People let the next version go on, and it begins after steps that never ran."""
     target.ask("victim", HONEST)
     target.upgrade("victim")
+    target.version = "2"
     target.misuse("victim", HONEST, target.approve("victim"), skips=True)
-    yield resumes(target, HONEST, version="2")
+    yield resumes(target, HONEST)
 
 
 @bends("thief-adds-tools", "SP18")
 def thief_adds_tools(target: Target) -> Iterator[Look]:
     """A yes to a payment is put into a record with more tools than anybody was shown."""
     target.ask("victim", HONEST)
-    target.misuse("victim", HONEST, target.approve("victim"), tools=WIDER)
-    yield resumes(target, HONEST, tools=WIDER)
+    yes, target.tools = target.approve("victim"), WIDER
+    target.misuse("victim", HONEST, yes)
+    yield resumes(target, HONEST)
 
 
 @bends("thief-moves-approval", "SP19")
@@ -120,8 +122,9 @@ def thief_invents_question(target: Target) -> Iterator[Look]:
 @bends("thief-revives-expired", "SP19")
 def thief_revives_expired(target: Target) -> Iterator[Look]:
     """A yes that expired unused is put into a record, which is dated to fit."""
+    target.ago = timedelta(days=365)
     target.ask("victim", FORTUNE)
-    target.misuse("victim", FORTUNE, target.approve("victim", ago=timedelta(days=365)))
+    target.misuse("victim", FORTUNE, target.approve("victim"))
     yield resumes(target, FORTUNE)
 
 

@@ -28,7 +28,7 @@ from safepoint.audit.finding import (
     unseen,
 )
 from safepoint.audit.folder import around, key_file, location, record_file
-from safepoint.audit.models import is_code, judged, loads, loads_models, safety_test
+from safepoint.audit.models import is_code, judged
 from safepoint.audit.profiles import KEPT, kept_by_others, recognise_database
 from safepoint.core.errors import CheckpointError, Unavailable, quoted, shell
 from safepoint.core.keys import Hidden, parse_key
@@ -156,8 +156,8 @@ class Found:
         self._skipped.append(quoted(os.path.relpath(path, self.path)))
 
     def _database(self, file: str) -> None:
-        with Path(file).open("rb") as opened:  # nobody has it open in this process yet
-            is_anchor = opened.read(72)[68:] == _ANCHOR
+        begins = content(os.path.realpath(file), 72)  # nobody has it open in this process yet
+        is_anchor = begins is not None and begins[0][68:] == _ANCHOR
         known = None if is_anchor else recognise_database(file)
         if known is None and not is_anchor:
             self.stores.append(file)  # also one that somebody gave another number
@@ -238,16 +238,6 @@ class Found:
         if self._skipped:
             names = listed(self._skipped, _NAMED)
             yield finding("SP25.skipped", self.path, count=len(self._skipped), names=names)
-
-
-def check_code(found: Found) -> Iterator[Finding]:
-    """Look at the loads in the code that a walk met."""
-    return loads(found.code)
-
-
-def check_tested(found: Found) -> list[Finding]:
-    """Look at the tests of code that loads models; of other code there is nothing to say."""
-    return safety_test(found.path, found.texts) if loads_models(found.code) else []
 
 
 def is_storage(folder: str) -> bool:

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from safepoint.core.errors import CheckpointError, NotFound, quoted, shell
-from safepoint.core.files import READ
+from safepoint.core.files import open_regular
 from safepoint.models.lint import IDS
 from safepoint.rules import package_toml
 from safepoint.shared.explanations import EXPLANATIONS
@@ -280,9 +280,7 @@ def content(file: str, most: int) -> tuple[bytes, int] | None:
     try:
         if not stat.S_ISREG(os.lstat(file).st_mode):
             return None
-        fd = os.open(file, READ)
+        with open_regular(file) as opened:
+            return opened.read(most), os.fstat(opened.fileno()).st_size
     except FileNotFoundError:
         return None
-    with os.fdopen(fd, "rb") as opened:
-        info = os.fstat(fd)
-        return (opened.read(most), info.st_size) if stat.S_ISREG(info.st_mode) else None

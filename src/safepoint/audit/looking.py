@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from safepoint.audit.contents import Contents
-from safepoint.audit.discover import Found, check_code, check_tested
+from safepoint.audit.discover import Found
 from safepoint.audit.finding import (
     FAILED,
     Finding,
@@ -31,7 +31,7 @@ from safepoint.audit.ledger import (
     check_keys,
     check_operators,
 )
-from safepoint.audit.models import check_torch
+from safepoint.audit.models import check_torch, loads, safety_test
 from safepoint.audit.postgres import check_postgres, tenant_of
 from safepoint.audit.reading import all_threads, walk
 from safepoint.audit.runs import Runs, holds
@@ -279,8 +279,8 @@ CHECKS: Final[dict[str, Auditor]] = {
 FOUND: Final[dict[str, Auditor]] = {
     "files": lambda found: found.findings,
     "torch": lambda found: check_torch() if found.has_torch else [],
-    "loads": check_code,
-    "safety-test": check_tested,
+    "loads": lambda found: loads(found.code),
+    "safety-test": lambda found: safety_test(found.path, found.code, found.texts),
 }
 """Each check of what is found at a path, and is no store."""
 CODE: Final = {name: FOUND[name] for name in ("files", "loads")}

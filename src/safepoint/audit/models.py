@@ -133,9 +133,12 @@ def loads(code: Iterable[str]) -> Iterator[Finding]:
             yield finding(f"{known.rule}.{load.id.lower()}", file, **said)
 
 
-def safety_test(root: str, files: Iterable[str]) -> list[Finding]:
-    """Look for such a test among the files of a project, and for a run of it without plugins."""
+def safety_test(root: str, code: Iterable[str], files: Iterable[str]) -> list[Finding]:
+    """Look for a test among the files of a project that loads models, and for how it is run."""
     findings: list[Finding] = []
+    with suppress(OSError):  # then it may load some
+        if not any(_LOADS.search(_text(file)) for file in code):
+            return findings
     isolated = tested = False
     for file in files:
         text = b""
@@ -146,13 +149,6 @@ def safety_test(root: str, files: Iterable[str]) -> list[Finding]:
         graceful = _GRACEFUL.search(text) or not _SKIPS.search(text)
         tested = tested or bool(refuses and graceful)
     return findings if tested and isolated else [*findings, finding("SP27.no-test", root)]
-
-
-def loads_models(code: Iterable[str]) -> bool:
-    """Tell whether any of these files loads a model, so that a test has something to test."""
-    with suppress(OSError):
-        return any(_LOADS.search(_text(file)) for file in code)
-    return True  # it may
 
 
 def _text(file: str, most: int = LOOKED_AT) -> bytes:

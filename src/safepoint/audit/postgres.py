@@ -24,11 +24,9 @@ PARTS: Final = {
     "answers": ("safepoint_answers", "SP19", ("approver",)),
 }
 _SCHEMAS: Final = {"schemas": [schema for schema, *_ in PARTS.values()]}
+# What a thief sets for the login that they stole must not change what is seen here.
 _OPTIONS: Final = (
-    "-c search_path=pg_catalog,pg_temp -c default_transaction_read_only=on"
-    " -c default_transaction_isolation=read\\ committed"
-    # What a thief sets for the login that they stole must not change what is seen here.
-    " -c client_encoding=UTF8 -c DateStyle=ISO -c TimeZone=UTC -c standard_conforming_strings=on"
+    "-c default_transaction_read_only=on"
     " -c quote_all_identifiers=off -c role=none -c idle_session_timeout=0"
     " -c statement_timeout=10000 -c lock_timeout=10000"
     " -c idle_in_transaction_session_timeout=10000"
@@ -37,7 +35,6 @@ _WHO: Final = (
     "select session_user::text, current_database()::text,"
     " extract(epoch from pg_postmaster_start_time())::text"
 )
-_WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
 _ROLES: Final = (
     "select rolname::text, rolcanlogin, rolsuper, rolcreaterole, rolreplication, rolcreatedb,"
     " rolbypassrls from pg_roles order by 1"
@@ -208,9 +205,11 @@ class LoginView:
         """The tenant that the login serves: `*` is every one, and "" none. None without a store."""
         import psycopg
 
+        from safepoint.stores.postgres.connection import WHOSE
+
         with suppress(psycopg.Error):  # then another check finds what is wrong with the table
             if "store" in self.parts:
-                return str(self.rows(_WHOSE.format(PARTS["store"][0]))[0][0])
+                return str(self.rows(WHOSE.format(PARTS["store"][0]))[0][0])
         return "" if "store" in self.parts else None
 
 
@@ -242,13 +241,14 @@ def looking(dsn: str) -> Iterator[LoginView]:
         ConfigurationError: it is no connection string.
         Unavailable: the server refuses, or is away.
     """
-    from safepoint.stores.postgres.connection import parsed, place, refusal  # says what to install
+    # It says what to install.
+    from safepoint.stores.postgres.connection import PINNED, parsed, place, refusal
 
     import psycopg  # isort: skip
 
     given = parsed(dsn)
     chosen: dict[str, Any] = {
-        "options": f"{given.get('options', '')} {_OPTIONS}".strip(),
+        "options": f"{given.get('options', '')} {PINNED} {_OPTIONS}".strip(),
         "application_name": "safepoint audit",
         "connect_timeout": given.get("connect_timeout", "10"),
     }

@@ -599,9 +599,8 @@ class View:
         if known is None or known.is_deleted:
             return None
         anchored = self.anchored(thread)
-        if anchored is None and self.anchor is not None:
-            return None  # nothing vouches for its past
-        agrees = anchored in (known.head, known.anchored)
+        is_vouched_for = anchored is not None or self.anchor is None
+        agrees = is_vouched_for and anchored in (known.head, known.anchored)
         return known._replace(anchored=anchored) if agrees else None
 
     def _remember(self, thread: str, end: End) -> None:

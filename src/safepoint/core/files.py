@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 
 from safepoint.core.errors import Unavailable, Unsafe, shell
 
@@ -57,6 +59,19 @@ def replaceable_refusals(path: str) -> Iterator[Unavailable]:
         yield from open_to_others(folder, groups=True)
     if os.path.realpath(path) != path:
         yield from replaceable_refusals(os.path.realpath(path))
+
+
+def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
+    """Open a file that somebody may have planted: no link is followed, and no pipe waited for.
+
+    Raises:
+        OSError: it cannot be opened, or it is no regular file.
+    """
+    file = open(path, "rb", opener=lambda name, _: os.open(name, READ))  # noqa: SIM115
+    if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        return file
+    file.close()
+    raise OSError(errno.EINVAL, "not a regular file")
 
 
 def make_folder(name: str, dir_fd: int | None = None) -> None:

@@ -110,11 +110,8 @@ def read_key_file(path: FilePath, wanted: FileKind | None = None) -> KeyFile:
     """
     shown = shell(os.fspath(path))
     try:
-        fd = os.open(path, files.READ)
-        try:
-            info, text = os.fstat(fd), Hidden(os.read(fd, _LONGEST))
-        finally:
-            os.close(fd)
+        with files.open_regular(path) as file:
+            info, text = os.fstat(file.fileno()), Hidden(os.read(file.fileno(), _LONGEST))
         kind, public = _parse(f"The file {shown}", text, wanted)
         if info.st_uid not in (os.geteuid(), 0):
             raise Unsafe(

@@ -92,7 +92,9 @@ _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEX
 _CLASS: Final = re.compile(
     r"(__main__|argparse|sklearn|torch\.(nn\.modules|optim)|torch\.distributed\.checkpoint\.metadata"
     r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics|models|pandas|scipy"
-    r"|joblib\.numpy_pickle(_compat)?|transformers|xgboost|lightgbm)(\.[A-Za-z_]\w*)*\._?[A-Z]\w*"
+    r"|joblib\.numpy_pickle(_compat)?|transformers|xgboost|lightgbm|numpy\.random|zoneinfo)"
+    r"(\.[A-Za-z_]\w*)*\._?[A-Z]\w*"
+    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
 )
 
 

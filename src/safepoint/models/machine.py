@@ -30,8 +30,9 @@ from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
 INTACT: Final = "Restore an intact copy, or write the state again."
 NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 _UNLISTED: Final = (
-    "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If not, do not"
-    " load it: safepoint scan lists what it asks for."
+    "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If it is a"
+    " value of a library, save its numbers and texts. If not, do not load it: safepoint scan lists"
+    " what it asks for."
 )
 
 Ref = tuple[str, str]
@@ -89,12 +90,6 @@ class Raw(NamedTuple):
     """An entry that gets its arguments as they are drawn, and builds them itself."""
 
     make: Callable[..., Any]
-
-
-class RefusedEntry(NamedTuple):
-    """An entry that is refused, with a hint of its own."""
-
-    do: str
 
 
 _NONE: Final[list[int]] = []
@@ -383,10 +378,10 @@ class Builder:
 
     def _named(self, key: Ref) -> Name:
         entry = self.entry(key)
-        if entry is None or isinstance(entry, RefusedEntry):
+        if entry is None:
             raise DecodeError(
                 f"The pickle wants {named(*key)}, which is not on the list of what may be built.",
-                _UNLISTED if entry is None else entry.do,
+                _UNLISTED,
             )
         return Name(key, entry)
 

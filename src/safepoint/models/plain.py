@@ -32,8 +32,7 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.machine import Collect, Functions, Name, Ref, RefusedEntry, run
-from safepoint.models.tensors import FORMATS
+from safepoint.models.machine import Collect, Functions, Name, Ref, run
 
 Types = Iterable[type] | Mapping[str, type]
 
@@ -221,8 +220,6 @@ def _reconstructor(makers: Mapping[Ref, Callable[[], Any]], cls: Any, base: Any,
 
 
 _UUIDS: Final[Mapping[Ref, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
-_ON_WINDOWS: Final = isinstance(Path(), PureWindowsPath)
-_OTHER: Final = "It is a path of the other operating system. Read it there, or save str(path)."
 PLAIN: Final[Functions] = MappingProxyType(
     {
         ("datetime", "datetime"): _datetime,
@@ -244,16 +241,6 @@ PLAIN: Final[Functions] = MappingProxyType(
             (module, cls.__name__): partial(_path, cls)
             for module in _PATHLIB
             for cls in (PurePosixPath, PureWindowsPath, type(Path()))
-        },
-        **{
-            (module, name): RefusedEntry(hint["do"])
-            for hint in FORMATS["hint"]
-            for module in hint["modules"]
-            for name in hint["names"]
-        },
-        **{
-            (module, "PosixPath" if _ON_WINDOWS else "WindowsPath"): RefusedEntry(_OTHER)
-            for module in _PATHLIB
         },
     }
 )

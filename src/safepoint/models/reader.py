@@ -44,7 +44,6 @@ from safepoint.models.machine import (
     Name,
     Raw,
     Ref,
-    RefusedEntry,
     named,
 )
 from safepoint.models.opcodes import read_at, scan
@@ -341,39 +340,18 @@ def _refusing(read: Callable[[], Any]) -> Any:
     raise problem
 
 
-# --- names that are refused, and why
-
-_REASONS: Final = [
-    (re.compile(each["names"], re.DOTALL), each["what"], each["instead"])
-    for each in FORMATS["refused"]
-]
-
-
-def _reason(name: str) -> tuple[str, str] | None:
-    """Return what a name stands for, and what to save instead, if it is data of a wrong kind."""
-    return next(((w, do) for names, w, do in _REASONS if names.fullmatch(name)), None)
-
-
 def is_data(module: str, name: str) -> bool:
-    """Tell whether a name stands for data in a model file, of a kind that is loaded or not."""
-    return (module, name) in _KNOWN or _reason(f"{module}.{name}") is not None
+    """Tell whether a name stands for data in a model file."""
+    return (module, name) in _KNOWN
 
 
 def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:
     """Return the error for names that are not on the list."""
-    # Those that are no data at all say more than those that are data of the wrong kind.
-    foreign = [named(*pair) for pair in wanted if _reason(".".join(pair)) is None] or [*unclear]
-    reason = _reason(".".join(wanted[0])) if wanted and not foreign else None
-    if reason is not None:
-        return ModelRefused(
-            f"The file holds {reason[0]} ({named(*wanted[0])}).",
-            f"{_NOTHING} If you made it, save {reason[1]} instead. If not, take the rest of it:"
-            " safepoint.models.load_tensors.",
-        )
-    more = f" and {len(foreign) - 3} more" if len(foreign) > 3 else ""
-    verb = "is" if len(foreign) == 1 else "are"
+    names = [*(named(*pair) for pair in wanted), *unclear]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    verb = "is" if len(names) == 1 else "are"
     return ModelRefused(
-        f"The file wants {', '.join(foreign[:3])}{more}, which {verb} not data.",
+        f"The file wants {', '.join(names[:3])}{more}, which {verb} not data.",
         f"{_NOTHING} If you did not make it, take its tensors alone, with"
         " safepoint.models.load_tensors, or ask for safetensors. If you made it, save the"
         " state_dict and plain values instead.",
@@ -476,9 +454,7 @@ class _Reader(Builder):
     def entry(self, key: Ref) -> Any:
         """Return what stands behind a name: a function, or what leaves it behind."""
         found = super().entry(key)
-        if self._only and (found is None or type(found) is RefusedEntry):
-            return partial(self._leave, named(*key))
-        return found
+        return partial(self._leave, named(*key)) if found is None and self._only else found
 
     def _leave(self, name: str, *given: Any) -> Left:
         self.left[name] += 1

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
 
 FORMATS: Final = package_toml("models/formats.toml")
-"""What may be in files of tensors and in pickles of state, and what may not."""
+"""What may be in files of tensors."""
 
 CODES: Final[dict[str, tuple[str, int]]] = {
     code: (name, width) for code, (name, width) in FORMATS["safetensors"].items()

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
-from safepoint.core.errors import LimitExceeded, ModelRefused, quoted
+from safepoint.core.errors import ModelRefused, quoted
 from safepoint.models.limits import ModelLimits, over
 from safepoint.models.opcodes import read_at
 
@@ -25,8 +25,9 @@ DESCRIBED: Final = 0x0008
 """The flag of a member whose size stands behind its bytes."""
 
 _END: Final = struct.Struct("<4s4H2LH")
-_END_64: Final = struct.Struct("<4sQ2H2L4Q")
+_END_64: Final = struct.Struct("<4sQ4s2L4Q")
 _LOCATOR: Final = struct.Struct("<4sLQL")
+_TAIL: Final = _END_64.size + _LOCATOR.size + _END.size
 _ENTRY: Final = struct.Struct("<4s6H3L5H2L")
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _DESCRIPTORS: Final = (struct.Struct("<4s3L"), struct.Struct("<4sL2Q"))
@@ -139,60 +140,48 @@ def ends_as_zip(file: IO[bytes], size: int) -> bool:
 
 
 def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int]:
-    """Return how many entries the directory has, where it starts, and its length."""
-    end = size - _END.size
-    data = read_at(file, max(0, end), _END.size)
-    if len(data) < _END.size or data[:4] != b"PK\5\6":
+    """Return how many entries the directory has, where it starts, and its length.
+
+    The records that end the archive are read, and then written again as they have to be: of one
+    part, without a comment, and both with the same numbers.
+    """
+    tail = read_at(file, max(0, size - _TAIL), _TAIL)
+    if tail[-_END.size :][:4] != b"PK\5\6":
         raise unclear(
             "The file begins as a zip archive, and does not end as one: it is cut short, or bytes"
             " follow"
         )
-    _, disk, first, here, count, length, start, comment = _END.unpack(data)
-    if comment:
+    count, length, start = _END.unpack(tail[-_END.size :])[4:7]
+    before = b""
+    if len(tail) == _TAIL and tail[_END_64.size :][:4] == b"PK\6\7":
+        _check_one(file, size - _TAIL, tail)
+        *_, count, length, start = large = _END_64.unpack(tail[: _END_64.size])
+        before = _END_64.pack(b"PK\6\6", 44, large[2], 0, 0, count, count, length, start)
+        before += _LOCATOR.pack(b"PK\6\7", 0, (start + length) % 2**64, 1)
+    small = min(count, _MAX_16), min(length, _MAX_32), min(start, _MAX_32)
+    spelled = before + _END.pack(b"PK\5\6", 0, 0, small[0], *small, 0)
+    if not tail.endswith(spelled):
+        raise unclear("The records that end the archive disagree, or tell of several parts")
+    if start + length + len(spelled) != size:
         raise unclear(_HIDDEN)
-    if disk or first or here != count:
-        raise unclear("The archive is one part of several")
-    locator = end - _LOCATOR.size
-    if locator >= _END_64.size and read_exactly(file, locator, 4) == b"PK\6\7":
-        end = locator - _END_64.size
-        large = _end_64(file, locator)
-        told = (min(large[0], _MAX_16), *(min(each, _MAX_32) for each in large[1:]))
-        if told != (count, start, length):
-            raise unclear("The two records that end the archive disagree")
-        count, start, length = large
     if count > limits.entries:
         raise over(limits, "entries")
     if length > _DIRECTORY:
-        raise LimitExceeded(
-            f"The directory of the archive has {length} bytes, over the limit of {_DIRECTORY}.",
-            "Give its members shorter names.",
-        )
-    if start + length != end:
-        raise unclear(_HIDDEN)
+        raise unclear("The directory of the archive is longer than its names need")
     return count, start, length
 
 
-def _end_64(file: IO[bytes], locator: int) -> tuple[int, int, int]:
-    """Return what the record for large archives says: count, start, length."""
-    _, disk, where, disks = _LOCATOR.unpack(read_exactly(file, locator, _LOCATOR.size))
-    place = locator - _END_64.size
+def _check_one(file: IO[bytes], place: int, tail: bytes) -> None:
+    """Refuse several archives, one behind another: the last one counts from its own beginning."""
+    _, _, where, _ = _LOCATOR.unpack(tail[_END_64.size : -_END.size])
     before = place - where
-    heads = read_at(file, max(0, before - _END.size), 4), read_at(file, max(0, before), 4)
-    if heads == (b"PK\5\6", b"PK\3\4"):
+    if before >= _END.size and read_at(file, before - _END.size, 4) == b"PK\5\6":
         raise ModelRefused(
             "The file is several archives, one behind another, as a distributed checkpoint of"
             " PyTorch has them.",
             "Nothing in it was loaded. Ask for one file, which whoever made it writes with"
             " torch.distributed.checkpoint.format_utils.dcp_to_torch_save.",
         )
-    (signature, rest, _, _, this, first, here, count, length, start) = _END_64.unpack(
-        read_exactly(file, place, _END_64.size)
-    )
-    if signature != b"PK\6\6" or where != place or rest != _END_64.size - 12:
-        raise unclear("The record that ends a large archive is not where it should be")
-    if disk or this or first or disks != 1 or here != count:
-        raise unclear("The archive is one part of several")
-    return count, start, length
 
 
 def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:

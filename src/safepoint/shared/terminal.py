@@ -39,6 +39,7 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
+from safepoint.core.files import open_regular
 from safepoint.core.keys import (
     ROUNDS,
     Hidden,
@@ -256,14 +257,9 @@ def key_of(path: str) -> Key:
 
 def beginning(path: str, most: int) -> bytes:
     """Return how a file begins; nothing if it cannot be read, which whoever opens it says."""
-    with suppress(OSError, ValueError), open(path, "rb", opener=_at_once) as file:
-        return file.read(most) or b""  # None, from a FIFO that says nothing
+    with suppress(OSError, ValueError), open_regular(os.path.realpath(path)) as file:
+        return file.read(most)
     return b""
-
-
-def _at_once(path: str, flags: int) -> int:
-    # Opening a FIFO that somebody planted must not wait for its other end.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
 
 
 def _public(key: Key) -> Key:

@@ -22,17 +22,12 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
 
-from safepoint.core.errors import (
-    Unavailable,
-    missing,
-    quoted,
-    shell,
-)
+from safepoint.core.errors import Unavailable, missing, quoted, shell
 from safepoint.testing.tls import HOST, TLSFront
 
 SUPERUSER: Final = "postgres"
@@ -133,21 +128,22 @@ class Server:
         self._launch()
 
     def kill(self) -> None:
-        """Kill all its processes at once, as a crash of the machine would."""
+        """Kill it, as a crash would: its other processes end when they see that it is gone."""
         if self.runs:
-            os.kill(self._process, signal.SIGSTOP)  # it starts no child and cleans up after none
-            for process in (*_children(self._process), self._process):
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL)
-        self._close_shell()
+            os.kill(self._process, signal.SIGKILL)
+        if self._shell is None:
+            return
+        self._shell.wait()
+        self._shell.stdout.read()  # type: ignore[union-attr]  # held until its last process is gone
+        for pipe in (self._shell.stdout, self._shell.stdin):
+            pipe.close()  # type: ignore[union-attr]  # at the end of the second it removes the folder
+        self._shell = None
 
     def close(self) -> None:
         """Stop it, and remove it."""
         for front in self._fronts:
             front.close()
-        if self.runs:
-            os.kill(self._process, signal.SIGQUIT)
-        self._close_shell()
+        self.kill()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def tls(self, *names: str) -> TLSFront:
@@ -315,19 +311,6 @@ class Server:
             "Look at its settings, its port and its folder: another server may run there.",
         )
 
-    def _close_shell(self) -> None:
-        if self._shell is None:
-            return
-        try:
-            self._shell.wait(_SECONDS)
-        except subprocess.TimeoutExpired:
-            self.kill()
-            return
-        self._shell.stdout.read()  # type: ignore[union-attr]  # held until its last process is gone
-        for pipe in (self._shell.stdout, self._shell.stdin):
-            pipe.close()  # type: ignore[union-attr]  # at the end of the second it removes the folder
-        self._shell = None
-
 
 def installed(version: int) -> Path:
     """Find the folder of a PostgreSQL in the wheel."""
@@ -358,15 +341,6 @@ def _free_port() -> int:
         with socket.socket() as free, suppress(OSError):
             free.bind((HOST, port))
             return port
-
-
-def _children(parent: int) -> Iterator[int]:
-    for folder in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it has ended since
-            # The name of a program stands in parentheses, and may hold some.
-            _, _, rest = (folder / "stat").read_text("utf-8", "replace").rpartition(")")
-            if int(rest.split()[1]) == parent:
-                yield int(folder.name)
 
 
 def _end_of(said: str) -> str:

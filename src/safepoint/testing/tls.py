@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import select
 import socket
 import ssl
@@ -10,11 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
 HOST: Final = "127.0.0.1"
@@ -33,19 +35,14 @@ class TLSFront:
 
     Attributes:
         port: where it listens, on 127.0.0.1.
-        ca: the file with the certificate of its authority, which is what clients trust.
+        ca: the file with its certificate, which no authority signed, and which clients trust.
     """
 
     def __init__(self, port: int, names: Sequence[str], folder: Path) -> None:
-        authority = issue("an authority for a trial")
-        server = issue(names[0], names, authority)
-        self.ca, chain = folder / "ca.pem", folder / "server.pem"
-        self.ca.write_text(authority.pem, "ascii")
-        chain.touch(0o600)
-        chain.write_text(server.key_pem + server.pem, "ascii")
+        self.ca = issue(names, folder)
         self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self._context.load_cert_chain(chain)
+        self._context.load_cert_chain(self.ca, folder / "server.key")
         self._behind = port
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
@@ -88,48 +85,17 @@ def _pass_on(safe: ssl.SSLSocket, server: socket.socket) -> None:
             (server if source is safe else safe).sendall(data)
 
 
-class Issued(NamedTuple):
-    """A certificate and its key."""
-
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
-
-    @property
-    def pem(self) -> str:
-        """The certificate, as a file holds it."""
-        return self.certificate.public_bytes(serialization.Encoding.PEM).decode("ascii")
-
-    @property
-    def key_pem(self) -> str:
-        """The key, as a file holds it."""
-        return self.key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        ).decode("ascii")
-
-
-def issue(name: str, hosts: Sequence[str] = (), by: Issued | None = None) -> Issued:
-    """Make a key and its certificate: an authority's own, or one that it signs for host names."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    signer, now = by.key if by else key, datetime.now(UTC)
-    builder = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(by.certificate.subject if by else subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=30))
-        .add_extension(x509.BasicConstraints(ca=by is None, path_length=None), critical=True)
-        # By this a client tells an authority from another one of the same name.
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False
-        )
-    )
-    if hosts:
-        names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
-        builder = builder.add_extension(names, critical=False)
-    return Issued(builder.sign(signer, hashes.SHA256()), key)
+def issue(hosts: Sequence[str], folder: Path) -> Path:
+    """Make a key and a certificate for host names; write both, and return the latter's file."""
+    key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
+    # By this a client that trusts two of them tells one from the other.
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, secrets.token_hex(16))])
+    names = x509.SubjectAlternativeName([x509.DNSName(host) for host in hosts])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(hours=1))
+    builder = builder.not_valid_after(now + timedelta(days=30)).add_extension(names, critical=False)
+    certificate, kept = folder / "ca.pem", folder / "server.key"
+    certificate.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM))
+    kept.touch(0o600)
+    kept.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    return certificate

@@ -48,10 +48,10 @@ PINNED: Final = (
 )
 """Session settings that neither a login nor a connection string can change."""
 # The tenant that the login serves; `*` means all tenants.
-_WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
+WHOSE: Final = "select coalesce((select serves from {0}.logins where login = session_user), '')"
 # `off` acknowledges a save before it is on disk. A reload does not change a session's own setting.
 _BEGIN: Final = (
-    f"{_WHOSE}, set_config('synchronous_commit',"
+    f"{WHOSE}, set_config('synchronous_commit',"
     " coalesce(nullif(current_setting('synchronous_commit'), 'off'), 'on'), false)"
 )
 _PAUSE: Final = 0.05
@@ -305,7 +305,7 @@ class Session(Tenants, Closing):
         Raises:
             Unavailable: the login does not serve this tenant.
         """
-        [(whose,)] = connection.ask(_WHOSE.format(self._schema))
+        [(whose,)] = connection.ask(WHOSE.format(self._schema))
         connection.whose = whose
         if whose not in (self._tenant, "*"):
             its, asked = (
