@@ -88,7 +88,8 @@ def support(saver):
 
 @asynccontextmanager
 async def lifespan(app):
-    saver = SealedSaver.from_settings(  # the store as the command sees it
+    # The store as the command sees it.
+    saver = SealedSaver.from_settings(
         "support",
         worker=f"agent-{os.getpid()}",
         types=[Ticket, Order],

@@ -1024,14 +1024,9 @@ def commands(sub: Any) -> None:
     parser.add_argument("name", metavar="NAME", help="the name of the store")
     parser.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
     parser.add_argument("--app", default="", metavar="NAME", help="what wrote them")
-    parser.add_argument(
-        "--type",
-        metavar="MODULE:CLASS",
-        action="append",
-        default=[],
-        help="a dataclass, an Enum or a pydantic model of yours that is in the states; its module"
-        " is imported, and so runs; again for each",
-    )
+    parser.add_argument("--tenant", default="", metavar="NAME", help="whose threads they become")
+    what = "a dataclass, Enum or pydantic model in the states, whose module runs; again for each"
+    parser.add_argument("--type", metavar="MODULE:CLASS", action="append", default=[], help=what)
     flag(parser, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
     what = "vouch for these states, and seal them: whoever could write them decides what they say"
     flag(parser, "--vouch", what)
@@ -1042,6 +1037,7 @@ def _command(options: argparse.Namespace) -> int:
     settings = read(options.config)
     with ExitStack() as stack:
         ledger = settings.store(options.name).opened(stack, write=options.vouch)
+        ledger = ledger.tenant(options.tenant) if options.tenant else ledger
         what, opened, into = _ends(options.source, ledger, options)
         vouched_by = Actor.process().name if options.vouch else ""
         done = move(opened, into, report=report, vouched_by=vouched_by)

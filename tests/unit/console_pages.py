@@ -93,7 +93,7 @@ def done(text: str | None) -> list[Done]:
     place, asked = found["waiting"][0].spot, found["waiting"][0].wait.question
     over = found["expired"][0]
     return [
-        Done(place, asked, "approved", NOW, text or "dana"),
+        Done(place, asked, "approved", NOW, text or "dana", is_open=False),
         Done(place, question(), "denied", NOW - HOUR, text or "erin", why),
         Done(over.spot, over.wait.question, "expired", NOW - 30 * HOUR),
     ]

@@ -261,9 +261,14 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
 
     chain = _chain("answer", shop.keys["erin"], runs[2].question.subject)
     shop.answers.anchor.advance(ANSWERS, chain, Head(1, f"sha256:{'a' * 64}"))  # which is dropped
+    shop.cut("order-1")
     index.look(whole=True)
-    assert len(said(index)) == 4
+    assert [each.is_open for each in index.done()[0]].count(None) == 3  # but order-2
     assert index.done()[1]["orders"].startswith("1 answer cannot be shown. The answers do not ver")
+    old = Approver("erin", shop.keys["mally"])  # which is revoked
+    shop.answers.put(old, old.approve(runs[2].question))
+    index.look(whole=True)
+    assert [each.spot.thread for each in index.done("by:erin run:order-3")[0]] == ["order-3"]
 
 
 def test_an_answer_in_another_place_is_not_shown(make: Any, opened: Any) -> None:

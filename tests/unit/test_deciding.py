@@ -325,8 +325,11 @@ def test_a_run_is_named_by_how_only_it_begins(office: Office) -> None:
     """Never by less than tells it from others, and a whole name is that run and no other."""
     office.start("order-7")
     assert office.say("deny", "", office.digests()["order-7"])[0] == 2
-    for thread in ("order-71", "refund-8"):
+    long = thread_name("x" * 99)  # which a client's id may look like
+    for thread in ("order-71", "refund-8", long, thread_name(long)):
         office.start(thread)
+    rows = office.run("waiting", "invoices")[1].splitlines()
+    assert [row.split()[0] for row in rows if long in row] == [long, f"'{long}'"]
     digests = office.digests()
     for begin, thread, status in (
         ("order", "order-7", 2),

@@ -289,7 +289,7 @@ def test_what_code_keeps_unsealed_or_takes_from_anybody(out: Out, expected: str,
     assert found == ([f"{rule}.{expected.lower()}"] if expected else [])
 
 
-def test_a_chain_of_calls_is_not_spelled_for_each_of_its_calls(
+def test_a_chain_is_not_spelled_for_each_of_its_parts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Eighteen kilobytes of `if x()()()…:` kept an audit for half a minute."""
@@ -300,7 +300,7 @@ def test_a_chain_of_calls_is_not_spelled_for_each_of_its_calls(
         return spelled[-1]
 
     monkeypatch.setattr(ast, "unparse", unparse)
-    code = "from langgraph.types import interrupt\ndef f(x):\n    x = interrupt(1)\n"
-    code += f"    if x{'()' * 99}: g()\n"
+    code = f"from langgraph.types import interrupt\n{ROUTE}    x = interrupt(1)\n"
+    code += f"    if x{'()' * 99}: g(thread_id{'.a' * 99})\n"
     assert [each.id for each in check_source(code)] == ["SL14"]
     assert sum(map(len, spelled)) < len(code)

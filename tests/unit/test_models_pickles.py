@@ -113,6 +113,11 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
         (b"ctorch.distributed.elastic.multiprocessing\nSubprocessHandler\n)R.", "runs code"),
         (b"cjoblib.externals.loky.backend.popen_loky_posix\nPopen\n)R.", "runs code"),
         (b"ctorch.distributed.checkpoint.filesystem\nA._StorageInfo\n)R.", "runs code"),
+        (b"\x80\4cpandas.io.clipboard\nsubprocess.Popen\n)R.", "runs code"),
+        (b"cpandas.io.clipboard\nPopen\n)R.", "runs code"),
+        (b"cargparse\nFileType\n)R(tR.", "runs code"),
+        (b"cultralytics\nYOLO\n)R.", "runs code"),
+        (b"cargparse\nNamespace\n)\x81.", "needs code"),
         (b"csklearn.pipeline\nPipeline\n)\x81.", "needs code"),
         (b"ctorch.distributed.checkpoint.metadata\n_MEM\n)R.", "needs code"),
         (b"ctorch.serialization\n_get_layout\n(S'torch.strided'\ntR.", "needs code"),
@@ -121,10 +126,7 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
     ],
 )
 def test_what_runs_code_is_told_from_what_needs_code(data: bytes, verdict: str) -> None:
-    """`os.system` is no `sklearn.Pipeline`, nor is an index of PyTorch; nor what starts a program.
-
-    `SubprocessHandler` of PyTorch 2.13 does that when it is made.
-    """
+    """`os.system` is no `sklearn.Pipeline`, nor is what starts a program or loads a pickle."""
     assert inspect(data).verdict == verdict
 
 

@@ -56,9 +56,7 @@ GROUPS: Final = {
         "seal-model": "safepoint.models.command",
         "lint": "safepoint.audit.command",
     },
-    "to try": {
-        "attack": "safepoint.attacks.command",
-    },
+    "to try": {"attack": "safepoint.attacks.command"},
 }
 COMMANDS: Final = {name: module for group in GROUPS.values() for name, module in group.items()}
 """Each command, and the module that has it: imported when the command is typed."""

@@ -35,6 +35,7 @@ from safepoint.shared.states import brief
 from safepoint.shared.terminal import (
     add,
     add_format,
+    alarm_of,
     flag,
     keyring_of,
     own_id,
@@ -100,9 +101,7 @@ def _waiting(options: argparse.Namespace) -> int:
                 except ThreadDeleted:
                     continue
                 except CheckpointError as error:
-                    named = with_tenant(desk.ledger.tenant_name, thread)
-                    kind = type(error).__name__
-                    alarms.append({"thread": named, "error": kind, "message": str(error)})
+                    alarms.append(alarm_of(with_tenant(desk.ledger.tenant_name, thread), error))
     waits.sort(key=lambda each: (each.question.until or "9999", each.since))
     if options.format == "json":
         print_json({"waiting": [*map(_plain, waits)], "alarms": alarms})
@@ -126,10 +125,11 @@ _HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
 def _row(wait: Wait) -> list[str]:
     """Return what a person decides by: the rest of the question is shown before they sign it."""
     asked, people = wait.question, [*(no.approver for no in wait.no), *(o.by for o in wait.holds)]
+    text = thread_text(asked.thread)
     state = f"{len(wait.yes)} of {wait.needed}" if wait.state == "waiting" else wait.state
     given = ", ".join(f"{brief(name)} {brief(each)}" for name, each in asked.arguments.items())
     return [
-        with_tenant(wait.ledger.tenant_name, brief(thread_text(asked.thread) or asked.thread)),
+        with_tenant(wait.ledger.tenant_name, brief(text) if text else asked.thread),
         f"{brief(asked.action)}{': ' * bool(given)}{given}",
         " ".join([state, *people]),
         when(datetime.fromisoformat(asked.until)) if asked.until else "-",

@@ -15,18 +15,13 @@ import stat
 import sys
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from safepoint.core.chain import plain_of
-from safepoint.core.errors import (
-    CheckpointError,
-    ConfigurationError,
-    NotFound,
-    shell,
-)
+from safepoint.core.errors import CheckpointError, ConfigurationError, NotFound, shell
 from safepoint.core.keys import SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name, check_sequence, stamp, with_tenant
@@ -45,9 +40,13 @@ from safepoint.shared.desk import beside
 from safepoint.shared.states import read_as_json, view_of
 from safepoint.shared.terminal import (
     add,
+    add_format,
+    alarm_of,
     counted,
     flag,
+    print_json,
     progress,
+    say,
     status_of,
     tick,
 )
@@ -58,22 +57,22 @@ Back up together: storage, journal and answers, the storage first.
 Back up alone, encrypted, kept by somebody else: the keys.
 Never with any of these, and never over those in use: the anchors.
 
-In your application:
-  from safepoint import open_ledger
-  from safepoint.places import open_journal
+In your application, with safepoint.langgraph (safepoint.agent_framework has the same):
+  saver = SealedSaver.from_settings("{name}")
+or, with safepoint.places:
   ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
+_SAID: Final = ("created", "kind", "app", "label", "tools", "previous")
 
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
     add(sub, "init", "begin a sealed, anchored store in the default places", _init, "NAME")
     looks = "verify every record of a store, its links, its anchor, its journal and its answers"
-    add(sub, "verify", looks, _verify, "NAME", "THREAD?")
+    add_format(add(sub, "verify", looks, _verify, "NAME", "THREAD?"))
     lists = "list the threads of a store, or the records of one, or show a record, each verified"
-    history = add(sub, "history", lists, _history, "NAME", "THREAD?", "SEQUENCE?")
-    flag(history, "--state", "the state alone, for a pipe: the newest, or that of SEQUENCE")
+    add_format(add(sub, "history", lists, _history, "NAME", "THREAD?", "SEQUENCE?"))
     said = "say who did what to a store, and when"
-    add(sub, "journal", said, _journal, "NAME", "THREAD?")
+    add_format(add(sub, "journal", said, _journal, "NAME", "THREAD?"))
     keys = add(sub, "keys", "list the keys of a store, or replace one", _keys, "NAME")
     what = "replace the key that signs the records, or the journal, in two steps"
     keys.add_argument("--rotate", choices=("records", "journal"), help=what)
@@ -152,7 +151,7 @@ def _verify(options: argparse.Namespace) -> int:
                 f"Store {options.name} has no thread, so nothing was verified.",
                 "Check its name, and where it is.",
             )
-        records, wrong, broken = 0, Counter[int](), list[str]()
+        records, wrong, alarms = 0, Counter[int](), list[dict[str, str]]()
         with progress(f"of {counted(len(threads), 'thread')}"):
             for each, thread in threads:
                 tick()
@@ -163,23 +162,22 @@ def _verify(options: argparse.Namespace) -> int:
                     records += count
                 except CheckpointError as error:
                     wrong[status_of(error)] += 1
-                    broken.append(
-                        f"{with_tenant(each.tenant_name, thread)}: {type(error).__name__}: {error}"
-                    )
-        print(end="".join(f"{line}\n" for line in broken))
-        found = counted(len(threads) - wrong.total(), "thread")
-        print(f"{found} verified, with {counted(records, 'record')}.")
+                    alarms.append(alarm_of(with_tenant(each.tenant_name, thread), error))
+        lines, good = [": ".join(each.values()) for each in alarms], len(threads) - wrong.total()
+        lines.append(f"{counted(good, 'thread')} verified, with {counted(records, 'record')}.")
         if ledger.anchor is None:
-            print("No anchor: nobody would see that the newest records were cut off.")
+            lines.append("No anchor: nobody would see that the newest records were cut off.")
         for status, what in enumerate(("does not verify", "could not be looked at"), 1):
-            if wrong[status]:
-                print(f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do"))
+            line = f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do")
+            lines += [line] * bool(wrong[status])
         for name, outcome in () if options.thread else beside(_store(options), stack):
             if isinstance(outcome, CheckpointError):
                 wrong[status_of(outcome)] += 1
-                print(f"{name}: {type(outcome).__name__}: {outcome}")
+                alarms.append(alarm_of("", outcome))
+                lines.append(f"{name}: {type(outcome).__name__}: {outcome}")
             elif name == "Journal" or outcome:
-                print(f"{name}: {counted(outcome, 'entry').replace('ys', 'ies')}.")
+                lines.append(f"{name}: {counted(outcome, 'entry').replace('ys', 'ies')}.")
+        say(options, "\n".join(lines), {"threads": good, "records": records, "alarms": alarms})
         return 1 if wrong[1] else 2 * bool(wrong[2])
 
 
@@ -191,69 +189,72 @@ def _newest(ledger: Ledger, thread: str) -> Opened:
 
 def _history(options: argparse.Namespace) -> int:
     with ExitStack() as stack:
-        ledger = _store(options).opened(stack)
-        if options.thread is None:
-            if options.state:
-                options.refuse("--state needs a THREAD")
+        ledger, thread = _store(options).opened(stack), options.thread
+        if thread is None:
             scopes = [ledger, *map(ledger.tenant, ledger.tenants())]
-            return _threads([(each, thread) for each in scopes for thread in each.threads()])
-        if options.state or options.sequence is not None:
-            return _show(options, ledger)
+            return _threads(options, [(each, name) for each in scopes for name in each.threads()])
         view = view_of(ledger)
-        thread = check_name("thread", options.thread)
+        check_name("thread", thread)
+        if options.sequence is not None:
+            return _show(options, ledger)
         for number, opened in enumerate(view.forward(thread), 1):
-            if number == 1 and opened.header.sequence > 1:
+            if number == 1 and opened.header.sequence > 1 and options.format == "text":
                 begins = f"It begins at #{opened.header.sequence}"
                 print(f"{begins}: what came before was pruned, and a seal says so.")
-            print(_line(opened))
+            record = _record(ledger, opened)
+            say(options, _line(record), record)
         view.at(thread)  # which says that there is none
         return 0
 
 
-def _threads(threads: list[tuple[Ledger, str]]) -> int:
+def _threads(options: argparse.Namespace, threads: list[tuple[Ledger, str]]) -> int:
     """List the newest record of each thread."""
     worst = 0
     for ledger, thread in threads:
+        named = with_tenant(ledger.tenant_name, thread)
         try:
-            print(f"{with_tenant(ledger.tenant_name, thread)} {_line(_newest(ledger, thread))}")
+            record = _record(ledger, _newest(ledger, thread))
+            say(options, f"{named} {_line(record)}", record)
         except CheckpointError as error:
             worst = max(worst, status_of(error))
-            print(f"{with_tenant(ledger.tenant_name, thread)} {type(error).__name__}: {error}")
+            say(options, f"{named} {type(error).__name__}: {error}", alarm_of(named, error))
     if not threads:
         print("No thread.", file=sys.stderr)
     return worst
 
 
-def _line(opened: Opened) -> str:
+def _record(ledger: Ledger, opened: Opened) -> dict[str, Any]:
+    """Return a verified record for programs."""
     header = opened.header
-    said = f"#{header.sequence} {header.created} {header.kind} {header.app or '-'}"
-    return f"{said} {header.label or '-'} key {opened.key} {opened.digest[:19]}"
+    place = {"thread": with_tenant(ledger.tenant_name, header.thread), "sequence": header.sequence}
+    said = {each: getattr(header, each) for each in _SAID}
+    return {**place, **said, "digest": opened.digest, "key": opened.key}
+
+
+def _line(record: dict[str, Any]) -> str:
+    shown = {each: value or "-" for each, value in record.items()}
+    return "#{sequence} {created} {kind} {app} {label} key {key} {digest:.19}".format_map(shown)
 
 
 def _show(options: argparse.Namespace, ledger: Ledger) -> int:
-    view, thread, number = view_of(ledger), options.thread, options.sequence
-    check_name("thread", thread)
-    found = view.at(thread, None if number is None else check_sequence(number))
-    header, anchored = found.header, view.anchored(thread)
-    if not options.state:
-        seen = f"has seen {anchored}" if anchored else "none: nobody would see a cut"
-        print(f"{header.place} of store {header.store}")
-        for what, value in {
-            "seal": f"verified, by key {found.key}",
-            "chain": "verified, from its end back to here",
-            "anchor": seen,
-            "created": header.created,
-            "kind": header.kind,
-            "app": header.app,
-            "label": header.label,
-            "tools": header.tools,
-            "digest": found.digest,
-            "previous": header.previous,
-        }.items():
-            print(f"  {what:<8} {value or '-'}")
-    if header.kind in ("state", "note"):
-        state = read_as_json(plain_of(found, None), ledger.codec.limits)
-        print(json.dumps(state, separators=(",", ":")).replace("\x7f", "\\u007f"))
+    view, thread = view_of(ledger), options.thread
+    found = view.at(thread, check_sequence(options.sequence))
+    anchored, record = view.anchored(thread), _record(ledger, found)
+    if found.header.kind in ("state", "note"):
+        record["state"] = read_as_json(plain_of(found, None), ledger.codec.limits)
+    if options.format == "json":
+        print_json(record)
+        return 0
+    print(f"{found.header.place} of store {found.header.store}")
+    for what, value in {
+        "seal": f"verified, by key {found.key}",
+        "chain": "verified, from its end back to here",
+        "anchor": f"has seen {anchored}" if anchored else "none: nobody would see a cut",
+        **{each: record[each] for each in (*_SAID, "digest")},
+    }.items():
+        print(f"  {what:<8} {value or '-'}")
+    if "state" in record:
+        print(json.dumps(record["state"], separators=(",", ":")).replace("\x7f", "\\u007f"))
     return 0
 
 
@@ -269,7 +270,7 @@ def _journal(options: argparse.Namespace) -> int:
         scope = journal.tenant(store.tenant) if store.tenant else journal
         entries = [*scope.show(thread=options.thread)]
         for entry in entries:
-            print(entry)
+            say(options, str(entry), asdict(entry))
         if not entries:
             print("No entry.", file=sys.stderr)
         return 0

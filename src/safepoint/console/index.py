@@ -96,7 +96,7 @@ class Done(NamedTuple):
         at: when somebody signed that, by their clock, or when the wait ended.
         by: who signed it, or "".
         why: the reason that they gave, or "".
-        is_open: whether the run still asks that, as far as the index knows.
+        is_open: whether the run still asks that, or None if the index cannot tell.
     """
 
     spot: Spot
@@ -105,7 +105,7 @@ class Done(NamedTuple):
     at: datetime
     by: str = ""
     why: str = ""
-    is_open: bool = False
+    is_open: bool | None = None
 
 
 class Page(NamedTuple):
@@ -288,12 +288,15 @@ class Index:
         with self._lock:
             answered = [(name, each) for name, each in self._done.items() if name not in self._away]
             unread = {n: text for n, text in self._unread.items() if n not in self._away}
+            told = {*self._looked}.difference(self._failed, self._broken, self._encrypted)
         open_ones = {(spot, entry.digest) for spot, entry in self._known()}
         found = [
             row._replace(is_open=(row.spot, digest_of(row.question.text.encode())) in open_ones)
+            if row.spot in told
+            else row
             for _, rows in answered
             for row in rows
-            if has_words(_words(row.spot, row.question, row.by), find)
+            if has_words(_words(row.spot, row.question, *row.by.split(", ")), find)
         ]
         found = sorted([*expired, *found], key=lambda each: each.at, reverse=True)
         return found[:_DONE], unread

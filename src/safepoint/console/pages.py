@@ -115,7 +115,7 @@ def _in_full(text: str) -> str:
 
 def _named(thread: str) -> str:
     """Return a thread's name as the application wrote it, quoted if it could mislead."""
-    return brief(thread_text(thread) or thread)
+    return brief(text) if (text := thread_text(thread)) else thread
 
 
 def run_address(home: str, store: str, tenant: str, thread: str) -> str:

@@ -88,12 +88,13 @@ _OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEX
 
 
 # Classes of libraries: what holds them needs their code, and need not be an attack. Not all of a
-# library: torch.distributed.elastic and joblib.externals have classes that start a program.
+# library: torch.distributed.elastic and joblib.externals have classes that start a program, and
+# ultralytics.YOLO loads another pickle. A class may still open a file when it is made.
 _CLASS: Final = re.compile(
-    r"(__main__|argparse|sklearn|torch\.(nn\.modules|optim)|torch\.distributed\.checkpoint\.metadata"
-    r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics|models|pandas|scipy"
-    r"|joblib\.numpy_pickle(_compat)?|transformers|xgboost|lightgbm|numpy\.random|zoneinfo)"
-    r"(\.[A-Za-z_]\w*)*\._?[A-Z]\w*"
+    r"(__main__|sklearn|torch\.(nn\.modules|optim)|torch\.distributed\.checkpoint\.metadata|models"
+    r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics\.(nn|utils)"
+    r"|joblib\.numpy_pickle(_compat)?|pandas|scipy|transformers|xgboost|lightgbm|numpy\.random"
+    r"|zoneinfo)(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*|argparse\.Namespace"
     r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
 )
 
@@ -633,7 +634,7 @@ class _Inspector:
             except CheckpointError as error:
                 reason = error.what
         wants = {
-            named(*pair)
+            quoted(" ".join(pair)) if "." in pair[1] else named(*pair)  # such as another module's
             for pair in found.asked
             if not (is_data(*pair) if model else pair in functions)
         }

@@ -205,7 +205,6 @@ _REWRITTEN: Final = {
     "FRAME": b"",
 }
 _NUMBERS: Final = frozenset(["INT", "LONG", "LONG1"])
-_SPELLED: Final = frozenset(["INT", "LONG", "FLOAT", "GET", "PUT", "STRING"])
 _PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT"])
 _MAKES: Final = frozenset(
     [
@@ -265,8 +264,6 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
                 raise over(limits, "integer_bits")
             elif name == "PROTO" and (at != start or argument > pickle.HIGHEST_PROTOCOL):
                 raise _odd("has no beginning of protocol 2, 3, 4 or 5", at)
-            if name in _SPELLED and not _is_plain(name, argument, data[at + 1 : stream.tell()]):
-                raise _odd(f"holds a malformed {name}", at)
             if name in _REWRITTEN:
                 kept += (data[copied:at], _REWRITTEN[name])
                 copied = stream.tell()
@@ -287,14 +284,6 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
         raise _odd("ends before its last frame does", end)
     kept.append(data[copied:end])
     return b"".join(kept), end
-
-
-def _is_plain(name: str, argument: Any, line: bytes) -> bool:
-    """Tell whether a number is spelled as Python writes it. Python's unpickler reads 010 as 8."""
-    if name == "INT" and line in (b"00\n", b"01\n"):
-        return True
-    spelled = repr(argument).encode()
-    return line == spelled + b"\n" or (name == "LONG" and line == spelled + b"L\n")
 
 
 def _odd(what: str, at: int | None = None) -> DecodeError:

@@ -71,15 +71,12 @@ class TensorSpec(NamedTuple):
     """The type and the shape of a tensor.
 
     Attributes:
-        dtype: `"float32"`; `torch.float32` is understood.
-        shape: its dimensions. None stands for any size.
+        dtype: `"float32"`.
+        shape: its dimensions.
     """
 
-    dtype: Any
-    shape: tuple[int | None, ...]
-
-    def __str__(self) -> str:
-        return f"{dtype_name(self.dtype)} {quoted(tuple(self.shape))}"
+    dtype: str
+    shape: tuple[int, ...]
 
 
 class TensorEntry(NamedTuple):

@@ -17,9 +17,9 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import DEFAULT_LIMITS, Limits
 from safepoint.resume.approval import shown
 
-# Text that nobody takes for a number, for another type or for the end of a value.
+# Text that nobody takes for a number, another type, the end of a value or a run's name here.
 _WORD: Final = re.compile(
-    r"(?!(?:true|false|none|nan|inf(inity)?|[lio\d.]+(e[+-]?[lio\d]+)?)$)[a-z][\w.@+-]*",
+    r"(?!(?:true|false|none|nan|inf(inity)?|[lio\d.]+(e[+-]?[lio\d]+)?)$|[tbh]--)[a-z][\w.@+-]*",
     re.I | re.A,
 )
 _SPELLED: Final[dict[type, str]] = {Decimal: "decimal", UUID: "uuid"}

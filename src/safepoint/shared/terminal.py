@@ -121,7 +121,17 @@ def add_format(parser: argparse.ArgumentParser) -> None:
 
 def print_json(found: Any) -> None:
     """Print one line of JSON. A moment is written as a record writes it, in UTC."""
-    print(json.dumps(found, default=stamp))
+    print(json.dumps(found, default=stamp).replace("\x7f", "\\u007f"))
+
+
+def say(options: argparse.Namespace, text: str, found: Any) -> None:
+    """Print a text for people, or what it says for programs."""
+    print_json(found) if options.format == "json" else print(text)
+
+
+def alarm_of(thread: str, error: CheckpointError) -> dict[str, str]:
+    """Return why a thread does not verify, or cannot be looked at, for programs."""
+    return {"thread": thread, "error": type(error).__name__, "message": str(error)}
 
 
 def status_of(error: CheckpointError) -> int:

@@ -233,6 +233,9 @@ class StorageSuite:
             return FileCheckpointStorage(folder / "store")
     ```
 
+    A claim asks your storage and the one in memory the same. After each call it compares what came
+    back, how it was refused, and what is there afterwards, as each opening sees it.
+
     What a storage does not have, such as `prune` or leases, is skipped, with a reason; the four
     methods are required, and that `append` takes a record behind the last one alone.
 

@@ -48,13 +48,16 @@ def threads_in(function: Function) -> Iterator[Found]:
                 yield value, "SL15", f"{shown} comes from a client, and says which thread it is."
 
 
-def _root(node: ast.expr) -> str:
-    """Return the parameter that a value is read from, as `body` in `body.thread_id`."""
+def _root(node: ast.expr, left: int = 16) -> str:
+    """Return the parameter that a value is read from, in so many steps: `body.thread_id` has one.
+
+    To spell each of many steps takes as long as their square.
+    """
     match node:
         case ast.Name(id=name):
             return name
         case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.Await(value=value):
-            return _root(value)
+            return _root(value, left - 1) if left else ""
         case ast.Call(func=ast.Attribute(attr="get" | "json", value=value)):
-            return _root(value)
+            return _root(value, left - 1) if left else ""
     return ""
