@@ -218,7 +218,7 @@ DEFENCES: dict[str, tuple[Any, str, str]] = {
     "resume.approval.Answer.check_answers": (
         nothing,
         TOP,
-        f"{ELSE} replay-approval ride-along",
+        f"{ELSE} replay-approval ride-along thief-adds-tools",
     ),
     "resume.answers.Answers.about": (nothing, TOP, "drop-denial"),
     "resume.answers.Answers.orders": (nothing, TOP, "drop-hold"),

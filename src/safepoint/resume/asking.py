@@ -42,7 +42,10 @@ from safepoint.resume.gate import MAX_APPROVERS, Gate
 MAX_WAIT: Final = timedelta(days=3660)
 _REFUSED: Final = (ResumeRefused, ApprovalNeeded, ApprovalRefused)
 SPENT: Final = "spent/"  # no checkpoint of anybody has this label
-NOBODY: Final = 'Say who may approve: gate=Gate(approvers=Approvers({"dana": key})).'
+NOBODY: Final = (
+    'Say who may approve: gate=Gate(approvers=Approvers({"dana": key})). With from_settings:'
+    " safepoint people STORE --add PERSON FILE, and start again."
+)
 SHOW: Final = "Show them this error's question, and resume with all that they sign."
 _PUT: Final = (
     "Show them this error's question, let them sign it (safepoint approve, or answers.put), and"
