@@ -17,7 +17,7 @@ _HEADING: Final = re.compile(r"^#{1,6} (?P<title>.+?)(?: \{ #(?P<id>[\w-]+) \})?
 _ATTACK: Final = "Attack:"
 _ATTRIBUTE: Final = re.compile(r"^    (?P<name>\w+): (?P<text>.+)$", re.MULTILINE)
 # What every page about a rule has. Alone, such a name says nothing about where a link leads.
-_ON_EVERY_PAGE: Final = frozenset(["The attack", "The refusal", "What to write"])
+_ON_EVERY_PAGE: Final = frozenset(["The attack", "The fix", "What is refused"])
 
 
 def markdown(project: Project) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from html import escape, unescape
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -70,13 +71,18 @@ def _lead_on(site: Path, project: Project) -> None:
 
 
 def foot(page: Page, project: Project, counts: Counter[str]) -> str:
-    """Say what the blocks of a page rest on, and where its source is."""
+    """Say which version this is, what the blocks of a page rest on, and where its source is."""
     up = "../" * page.url.count("/")
+    run = project.evidence.run
     parts = [
+        f"Safepoint {version('safepoint')}{f', {run.started:%Y-%m-%d}' if run else ''}",
         f'<a href="{up}verified/">{verified.of_page(page, counts, project)}</a>',
         f'<a href="{up}{escape(page.twin)}">This page as Markdown</a>',
+        f'<a href="{up}feed.xml">Feed</a>',
     ]
     if code := repository():
+        parts.append(f'<a href="{code}/edit/main/docs/{escape(page.src)}">Edit this page</a>')
+        parts.append(f'<a href="{code}/issues/new">Report a problem</a>')
         parts.append(f'<a href="{code}">The code</a>')
     return f'<p class="page-foot">{" · ".join(parts)}</p>'
 

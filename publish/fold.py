@@ -6,7 +6,7 @@ import re
 from typing import Final
 
 _ENTRY: Final = re.compile(
-    r'<div(?P<attributes> class="fold\b[^>]*)>\s*'
+    r'<div(?P<attributes> class="(?:fold|doc doc-object)\b[^>]*)>\s*'
     r"(?P<heading><(?P<level>h\d)\b.*?)(?:\s*<a [^>]*headerlink.*?</a>)?(?P<end></(?P=level)>)",
     re.DOTALL,
 )
@@ -14,7 +14,7 @@ _DIV: Final = re.compile(r"<(?P<ends>/?)div\b[^>]*>")
 
 
 def folded(html: str) -> str:
-    """Return the HTML with each `div.fold` as a fold.
+    """Return the HTML with each `div.fold`, and each object of the API, as a fold.
 
     Its heading opens it, stays a heading, and loses its own link: a button has none inside. A link
     to a place in it opens it as well. What is inside of another one is not folded again.

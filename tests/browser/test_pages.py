@@ -90,8 +90,7 @@ def test_a_page_is_quiet_and_fits(site: Site, visit: Visit, name: str) -> None:
     assert page.locator("article .whole:visible").evaluate_all(PARTED) == []
     page.set_viewport_size({"width": 1440, "height": 900})
     assert page.evaluate(OVERFLOW) == 0
-    is_api = name.startswith("reference/")  # its objects are not folded yet
-    assert is_api or page.evaluate("document.documentElement.scrollHeight") <= TALLEST
+    assert page.evaluate("document.documentElement.scrollHeight") <= TALLEST
     seen: dict[str, Any] = page.evaluate(LOOK)
     assert seen["images"] == []
     assert [block for block in seen["blocks"] if odd(block)] == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from safepoint.command.cli import COMMANDS
+from safepoint.rules import RULES
 from tests.harness.blocks import ROOT, find_blocks
 
 DOCS = ROOT / "docs"
@@ -42,37 +43,31 @@ def test_code_is_narrow_enough_for_a_phone_on_its_side() -> None:
     assert wide == []
 
 
-FORM = (
-    "<!-- rule SP",
-    "## The attack",
-    "## The refusal",
-    "## What to write",
-    "## Where it stops helping",
-    "## Checklist",
-    "- \\[ \\] ",
-    "\\*\\*Tested by\\*\\* `tests/",
+ROWS = tuple(
+    rf"\n\| \*\*{row}\*\* \|"
+    for row in ("The attack", "The fix", "In your framework", "Still possible")
+)
+TAUGHT = {f"docs/{rule.page}" for rule in RULES.values()}
+FIX = (r"\n## The fix \{ #what-to-write \}", r"\n## What is refused \{ #the-refusal \}")
+REST = (
+    r"\n## What this does not cover \{ #where-it-stops-helping \}",
+    "\n## Checklist",
+    r"\n- \[ \] ",
+    r"\*\*Tested by\*\* `tests/",
     "safepoint[. ]attack",
 )
 
 
-ROWS = (
-    "<!-- rule SP",
-    *(rf"\| \*\*{row}\*\* \|" for row in ("The attack", "The fix", "In your framework")),
-    r"\| \*\*Still possible\*\* \|",
-    "## The attack",
-    r"## The fix \{ #what-to-write \}",
-    r"## What is refused \{ #the-refusal \}",
-    r"## What this does not cover \{ #where-it-stops-helping \}",
-    *FORM[5:],
-)
+def has_the_form(name: str, text: str) -> bool:
+    head = ("<!-- rule SP", *(ROWS if name in TAUGHT else ()), "\n## The attack")
+    forms = [".*?".join((*head, *fix, *REST)) for fix in (FIX, FIX[::-1])]
+    return any(re.search(form, text, re.DOTALL) for form in forms)
 
 
-def test_a_security_page_has_the_page_form() -> None:
-    """Four rows, attack, fix, refusal, what it does not cover, checklist; or the older form."""
-    forms = [re.compile(".*?".join(form), re.DOTALL) for form in (ROWS, FORM)]
-    assert SECURITY
-    lost = [n for n, text in SECURITY.items() if not any(form.search(text) for form in forms)]
-    assert lost == []
+def test_a_page_of_a_rule_has_the_page_form() -> None:
+    """Four rows, attack, fix and what is refused, what it does not cover, checklist, tests."""
+    pages = SECURITY | {name: PAGES[name] for name in TAUGHT}
+    assert [name for name, text in pages.items() if not has_the_form(name, text)] == []
 
 
 def named_versions(text: str, page: str) -> Iterator[tuple[str, str]]:

@@ -137,9 +137,9 @@ def rungs_markdown() -> str:
         lines.append(f"| {' | '.join(cells)} |")
     table = '<div class="rungs" markdown>\n\n' + "\n".join(lines) + "\n\n</div>"
     return table + (
-        f"\n\nEach row adds up to {len(outcomes)} attacks. *No target*: there was nothing to"
-        " strike, such as a signature where nothing is signed, and that is no merit. The table"
-        f" leaves out {len(RESIDUE)} more, which no rung detects: see"
+        f"\n\nEach row adds up to {len(outcomes)} attacks. *No target*: the attack did not apply,"
+        " for example because there is no signature to forge. That is not a point in the design's"
+        f" favour. The table leaves out {len(RESIDUE)} more, which no rung detects: see"
         " [what remains at the top](#what-remains-at-the-top)."
     )
 

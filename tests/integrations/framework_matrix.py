@@ -75,14 +75,14 @@ ON_STORES: Final = (
 or the stack is left out, and so is what depends on how the adapter here names threads."""
 
 NOT_APPLICABLE: Final[Mapping[tuple[str, str], str]] = {
-    ("unknown-type", "LG<br>strict LG<br>AES"): "Nothing is imported, and nothing is refused: the"
+    ("unknown-type", "LG<br>strict LG<br>AES"): "It imports nothing but refuses nothing: the"
     " arguments of the class become the value.",
     ("traverse-id", "AF<br>sealed LG<br>sealed"): "Any text is a name here. It is mapped to one"
     " that has no way out of the folder.",
     ("traverse-id open-folder", "LG<br>SQLite LG<br>strict LG<br>AES LG<br>PG"): "Its store"
-    " is one database, and no folder of records.",
-    ("dropped-write attached-write", "AF<br>files AF<br>sealed"): "What is pending is part of the"
-    " one checkpoint, and no record of its own: an edit of it is `edit-state`.",
+    " is one database, not a folder of records.",
+    ("dropped-write attached-write", "AF<br>files AF<br>sealed"): "Pending writes are part of the"
+    " checkpoint, not a record of their own: editing them is `edit-state`.",
 }
 """Why a cell is empty: by attacks and columns."""
 

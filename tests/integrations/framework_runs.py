@@ -36,7 +36,7 @@ def _paid(target: Run) -> Look:
 
 @run("forged-answer", "SP19")
 def forged_answer(target: Run) -> Iterator[Look]:
-    """A yes that nobody said is written as the answer to the question, and the run pays."""
+    """An approval that nobody gave is written as the answer to the question, and the run pays."""
     target.pause("victim")
     stranger = target.stranger()
     stranger.pause("victim")
@@ -47,7 +47,7 @@ def forged_answer(target: Run) -> Iterator[Look]:
 
 @run("replayed-write", "SP19")
 def replayed_write(target: Run) -> Iterator[Look]:
-    """The genuine yes to one order is copied to another, and the run pays."""
+    """The genuine approval of one order is copied to another, and the run pays."""
     target.pause("other")
     target.go_on("other", yes=True)
     target.pause("victim")
@@ -57,7 +57,7 @@ def replayed_write(target: Run) -> Iterator[Look]:
 
 @run("dropped-write", "SP14")
 def dropped_write(target: Run) -> Iterator[Look]:
-    """What a finished task wrote is taken out, and the task reserves once more."""
+    """A finished task's writes are removed, and the task makes its reservation again."""
     target.pause("victim")
     target.reserved.clear()
     target.drop("victim")
@@ -96,7 +96,7 @@ def moved_parent(target: Run) -> Iterator[Look]:
 
 @run("edited-metadata", "SP12")
 def edited_metadata(target: Run) -> Iterator[Look]:
-    """The metadata name another user, and whoever filters by them finds the run there."""
+    """The metadata name another user, and a filter finds the run under that name."""
     target.pause("victim")
     target.remark("victim")
     yield lambda: target.metadata("victim")["user"] == "mally"

@@ -30,10 +30,12 @@ from safepoint import (
     ApprovalNeeded,
     Conflict,
     FileCheckpointStorage,
+    Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     NotFound,
     NotOwner,
+    Policy,
     RolledBack,
     SQLiteCheckpointStorage,
     Tool,
@@ -184,6 +186,8 @@ def test_to_look_whether_an_answer_is_there_writes_nothing() -> None:
     wrote = [*house.journal.show()], next(saver.ledger.back("t")).digest
     ((question, there),) = saver.waiting("t")
     assert not there
+    strict = Gate(Policy(may={}), house.gate.approvers, answers=house.answers)  # nobody may
+    assert SealedSaver(house.ledger(), gate=strict).waiting("t") == [(question, False)]
     for _ in range(2):
         with pytest.raises(ApprovalNeeded) as needed:
             graph.invoke(Command(resume=""), _run("t"))

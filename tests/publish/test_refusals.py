@@ -172,6 +172,7 @@ def test_an_address_of_the_code_that_nobody_could_open_is_refused(
     monkeypatch.setenv("REPO_URL", CODE)
     said = foot(real.pages["guide.md"], real, Counter())
     assert said.endswith('<a href="https://code.example/team/safepoint">The code</a></p>')
+    assert "safepoint/edit/main/docs/guide.md" in said
     monkeypatch.delenv("REPO_URL")
     check(real)  # for oneself, as `make serve` does
     monkeypatch.setenv("SITE_URL", "https://docs.example/")

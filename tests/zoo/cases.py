@@ -206,7 +206,7 @@ def no_anchor(deployed: Deployed) -> list[str]:
 
 
 @stored(
-    "The anchor is inside the store: whoever rolls back one rolls back both.",
+    "The anchor is inside the store: a rollback of one is a rollback of both.",
     "SP02.not-verified state, SP10.format state/anchor/heads.db",
     "SP15.configuration-error state, SP22.together state/anchor",
 )
@@ -221,13 +221,13 @@ def never_anchored(deployed: Deployed) -> None:
     SQLiteAnchor(deployed.anchor, create=True).close()
 
 
-@stored("The secret key lies in the store.", "SP04.other-kind state/key, SP08.inside state/key")
+@stored("The secret key is in the store.", "SP04.other-kind state/key, SP08.inside state/key")
 def key_in_the_store(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.storage / "key")
 
 
 @case(
-    "The store is sealed, and no key was given, so nobody verified it.",
+    "The store is sealed but no key was given, so nobody verified it.",
     "SP02.no-key state",
     status=2,
 )
@@ -261,7 +261,7 @@ def revoked_key(deployed: Deployed) -> list[str]:
 
 
 @stored(
-    "A pickle lies between the records.",
+    "There is a pickle between the records.",
     "SP02.seal-broken order-8, SP03.pickle state/order-8/0000000001.checkpoint",
     "SP10.format state/order-8/0000000001.checkpoint",
 )
@@ -291,7 +291,7 @@ def mixed_tenants(root: Path) -> list[str]:
 
 
 @case(
-    "A record of one tenant lies with another.",
+    "A tenant's record is stored with another tenant's.",
     "SP30.seal-broken @acme/order-7",
 )
 def tenants_swapped(root: Path) -> list[str]:
@@ -312,7 +312,7 @@ def journal_gap(deployed: Deployed) -> list[str]:
 
 
 @stored(
-    "The journal lies in the store that it should tell of.",
+    "The journal is inside the store that it reports on.",
     "SP10.format state/journal/journal.db, SP22.together state/journal",
 )
 def journal_inside(deployed: Deployed) -> list[str]:
@@ -326,7 +326,7 @@ def file_in_its_place(deployed: Deployed) -> None:
 
 
 @stored(
-    "There is no record in the store, so nothing was verified.",
+    "The store is empty, so nothing was verified.",
     "SP02.empty state, SP15.no-anchor invoices",
 )
 def empty_store(deployed: Deployed) -> list[str]:
@@ -383,7 +383,7 @@ def good_crash(deployed: Deployed) -> None:
 
 
 @stored(
-    "A database was put beside the records, which are read as files all the same.",
+    "A database was put next to the records, which are still read as files.",
     "SP10.format state/x.db, SP12.seal-broken order-7",
 )
 def database_beside_records(deployed: Deployed) -> None:
@@ -430,7 +430,7 @@ def _with_answers(root: Path, *, left_open: str = "", **parts: object) -> list[s
 
 
 @case(
-    "An approver carries each yes to a worker by hand: there is no place for answers.",
+    "An approver carries each approval to a worker by hand: no answers are configured.",
     "SP21.no-answers invoices",
     status=0,
 )
@@ -439,7 +439,7 @@ def good_carried(root: Path) -> list[str]:
 
 
 @case(
-    "The operator's secret key lies open beside the public one.",
+    "The operator's secret key is readable by others, next to the public one.",
     "SP21.open-key people/omar/omar.key, SP31.held order-7",
 )
 def open_operator(root: Path) -> list[str]:
@@ -456,7 +456,7 @@ def good_operator(root: Path) -> list[str]:
 
 
 @case(
-    "The operator's secret key lies open, and no longer counts. What they held stays held.",
+    "A revoked operator's secret key is readable by others. The operator's holds remain.",
     "SP21.no-operator invoices, SP31.held order-7",
     status=0,
 )
@@ -502,7 +502,7 @@ def database_rolled_back(deployed: Deployed) -> list[str]:
 
 
 @in_database(
-    "A pickle is a record of the database, and nobody gave a key.",
+    "A pickle is a record of the database. No key was given.",
     "SP02.no-key state/checkpoints.db, SP03.record order-7",
 )
 def pickle_in_a_row(deployed: Deployed) -> list[str]:
@@ -512,13 +512,13 @@ def pickle_in_a_row(deployed: Deployed) -> list[str]:
     return [str(deployed.storage)]
 
 
-@in_database("The secret key lies beside the database.", "SP08.inside state/key")
+@in_database("The secret key is next to the database.", "SP08.inside state/key")
 def key_beside_the_database(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")
 
 
 @in_database(
-    "The file says that it is a database of ours, and is none.",
+    "The file claims to be a Safepoint database but is not one.",
     "SP02.not-verified state/checkpoints.db, SP13.unavailable state/checkpoints.db",
 )
 def damaged_database(deployed: Deployed) -> list[str]:
@@ -543,7 +543,7 @@ def readable_key(root: Path) -> list[str]:
 
 
 @case(
-    "A secret key lies in a git work tree.",
+    "A secret key is in a git work tree.",
     "SP22.key-work-tree project/keys/key, SP25.skipped project",
 )
 def key_in_git(root: Path) -> list[str]:
@@ -633,7 +633,7 @@ def good_openclaw(root: Path) -> None:
 
 
 @case(
-    "The states of Lobster's runs: whoever can write the folder resumes them.",
+    "The states of Lobster's runs: anyone who can write the folder can resume them.",
     "SP01.group lobster, SP01.readable lobster/state, SP04.writable lobster/state",
     "SP04.writable lobster/state/workflow_resume_1.json, SP12.unsigned-resume lobster/state",
 )
@@ -674,7 +674,7 @@ def cache_that_leads_out(root: Path) -> list[str]:
 
 
 @case(
-    "A cache of Hugging Face with a model's own code: what it is called stands in the link alone.",
+    "A Hugging Face cache with a model's own code: only the link has the file's name.",
     f"SP24.sl02 hub/models--org--net/snapshots/{'0' * 40}/net.py",
     "SP25.skipped hub, SP27.no-test hub",
 )
@@ -762,7 +762,7 @@ def unsafe_loads(root: Path) -> None:
 
 
 @case(
-    "A model with something beside it that is called its seal, and is none.",
+    "A model with a file next to it that has a seal's name but is not a seal.",
     "SP24.unsealed models/net.safetensors, SP25.skipped models",
     status=0,
 )
@@ -808,7 +808,7 @@ def loop_of_links(root: Path) -> None:
 
 
 @case(
-    "A pipe among the models: reading it would wait for ever.",
+    "A pipe among the models: reading it would never end.",
     "SP03.unseen models/model.pt, SP24.unsealed models/net.safetensors",
 )
 def pipe(root: Path) -> None:
@@ -853,7 +853,7 @@ def missing_path(root: Path) -> list[str]:
 
 
 @case(
-    "A project with all of it: a store, a key, JSON with tags, a model and code.",
+    "A project with everything: a store, a key, JSON with tags, a model and code.",
     "SP01.work-tree project/anchor, SP01.work-tree project/cache",
     "SP01.work-tree project/state, SP02.no-key project/state, SP02.unsealed project/cache",
     "SP10.format project/cache/order-7.json, SP22.key-mode project/keys/key",
@@ -987,7 +987,7 @@ CLAW: Final = ("SP22.gateway home",)
 
 
 @case(
-    "The same thread is forged in two stores, and accepted in one of them.",
+    "The same thread is forged in two stores. One of the two was accepted.",
     "SP12.seal-broken order-7 accepted, SP12.seal-broken order-7",
 )
 def forged_twins(root: Path) -> list[str]:
@@ -1024,7 +1024,7 @@ def open_anchor(root: Path) -> list[str]:
 
 
 @case(
-    "A pickle and a folder of pickles beside an anchor, called as SQLite calls its own files.",
+    "A pickle and a folder of pickles next to an anchor, with names that SQLite gives its files.",
     "SP04.other-kind anchor/heads.db-wal, SP13.stray anchor/heads.db-shm",
     "SP13.stray anchor/heads.db-wal, SP24.runs-code anchor/heads.db-shm",
     "SP24.runs-code anchor/heads.db-wal/net.pkl",
@@ -1116,7 +1116,7 @@ PACKED: Final = {
 
 
 @case(
-    "Code beside files that nobody can look into, or not to their end.",
+    "Code next to files that cannot be read at all, or not to their end.",
     *(f"SP25.opaque app/{name}" for name in OPAQUE),
     status=2,
 )
@@ -1127,7 +1127,7 @@ def opaque_files(root: Path) -> None:
 
 
 @case(
-    "Code beside what is compressed or packed inside something else.",
+    "Code next to files that are compressed or packed inside something else.",
     *(f"{each} app/{name}" for name in PACKED for each in ("SP24.unsealed", "SP25.unknown")),
 )
 def packed_files(root: Path) -> None:

@@ -32,14 +32,14 @@ def plant_symlink(target: Target) -> Iterator[Look]:
 
 @location("plant-hard-link", "SP04")
 def plant_hard_link(target: Target) -> Iterator[Look]:
-    """A record has a second name outside the store, and can be changed under that one."""
+    """A record has a second name outside the store, under which it can be changed."""
     (target.folder / "elsewhere").hardlink_to(target.path / saved(target))
     yield unnoticed(lambda: target.latest("victim"))
 
 
 @location("open-folder", "SP04")
 def open_folder(target: Target) -> Iterator[Look]:
-    """The store's folder is open to every user of the machine, and nobody is told."""
+    """The store's folder is open to every user of the machine, without a warning."""
     target.save("victim", HONEST)
     target.path.chmod(0o777)
     yield unnoticed(lambda: target.latest("victim"))
@@ -115,7 +115,7 @@ def unicode_id(target: Target) -> Iterator[Look]:
 
 @names("device-name-id", "SP04")
 def device_name_id(target: Target) -> Iterator[Look]:
-    """A thread named con or nul is saved here, and goes to a device on Windows."""
+    """A thread named con or nul is saved here, but on Windows it goes to a device."""
 
     def is_device(part: str) -> bool:
         return part.partition(".")[0] in ("con", "nul")
@@ -133,7 +133,7 @@ def newline_id(target: Target) -> Iterator[Look]:
 
 @defaults("everything-in-one-folder", "SP22")
 def everything_in_one_folder(target: Target) -> Iterator[Look]:
-    """By default key and anchor lie with the records, and whoever writes there has all."""
+    """By default the key and the anchor are stored with the records: one writer has them all."""
     victim = target.by_default()
     victim.save("victim", step(1))
     before = victim.medium.copy()

@@ -157,7 +157,7 @@ def _brings_back(target: ModelTarget) -> bool:
 
 @_attack("model-swapped", "SP24", control=_brings_back)
 def model_swapped(target: ModelTarget) -> Iterator[Look]:
-    """An artefact is trusted for its path, and whoever can write the path is trusted too."""
+    """An artefact is trusted for its path, so anyone who can write the path is trusted."""
     file = target.keep("own", Path("vocabulary.txt"))
     file.write_bytes(archive_of(marker_pickle(target.folder / MARKER)))
     yield unnoticed(lambda: target.bring_back(file))

@@ -52,7 +52,7 @@ def marker_pickle_of_type(marker: Path) -> bytes:
 
 @code("pickle-payload", "SP03")
 def pickle_payload(target: Target) -> Iterator[Look]:
-    """A pickle in the record runs while it is decoded; the type check then fails, too late."""
+    """A pickle in the record runs while it is decoded. The type check afterwards comes too late."""
     saved(target)
     _plant_pickle(target, marker_pickle(target.folder / MARKER))
     yield unnoticed(lambda: target.latest("victim"))

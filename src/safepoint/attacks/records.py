@@ -74,7 +74,7 @@ def flip_byte(target: Target) -> Iterator[Look]:
 
 @bytes_of_a_record("other-bytes", "SP12")
 def other_bytes(target: Target) -> Iterator[Look]:
-    """The state is written anew to be checked, so bytes that nobody signed pass for signed."""
+    """The state is encoded again for the check, so bytes that nobody signed pass for signed."""
     name = saved(target)
     record = target.medium.read(name)
     usual, *others = spellings(HONEST)
@@ -96,7 +96,7 @@ def trailing_bytes(target: Target) -> Iterator[Look]:
 
 @bytes_of_a_record("torn-record", "SP13")
 def torn_record(target: Target) -> Iterator[Look]:
-    """Half of the newest record is missing: the worker dies, or goes on from an older one."""
+    """Half of the newest record is missing: the worker dies, or continues from an older one."""
     name = save_steps(target, 2)[-1]
     record = target.medium.read(name)
     target.medium.write(name, record[: len(record) // 2])
@@ -117,7 +117,7 @@ def key_substitution(target: Target) -> Iterator[Look]:
 
 @forged("algorithm-downgrade", "SP12")
 def algorithm_downgrade(target: Target) -> Iterator[Look]:
-    """The record says that its signature is of the kind 'none', and is believed."""
+    """The record says that its signature algorithm is 'none', and the store believes it."""
     return _plant(target, "no-algorithm")
 
 
@@ -165,7 +165,7 @@ def swap_tenants(target: Target) -> Iterator[Look]:
 
 @moved("replay-old-on-top", "SP12")
 def replay_old_on_top(target: Target) -> Iterator[Look]:
-    """The genuine record of an earlier step is copied over the newest, and paid once more."""
+    """The genuine record of an earlier step is copied over the newest, and paid again."""
     first, last = save_steps(target, 2)
     overwrite(target, last, target.medium.read(first))
     yield loads(target, step(1))
@@ -173,7 +173,7 @@ def replay_old_on_top(target: Target) -> Iterator[Look]:
 
 @moved("fast-forward", "SP13")
 def fast_forward(target: Target) -> Iterator[Look]:
-    """An old record is copied far ahead, and is the newest, or hides what is saved later."""
+    """An old record is copied far ahead: it becomes the newest, or hides what is saved later."""
 
     def look(thread: str) -> bool:
         if target.latest(thread) == step(1):
@@ -227,7 +227,7 @@ def reorder(target: Target) -> Iterator[Look]:
 
 @past("delete-middle", "SP14")
 def delete_middle(target: Target) -> Iterator[Look]:
-    """The step that set a limit is gone, and one of an abandoned try fills its number."""
+    """The step that set a limit is gone; a record of an abandoned attempt takes its number."""
     return _put_back(target, 1, [step(2)], [{**step(2), "limit": 10}, step(3), step(4)])
 
 
@@ -294,7 +294,7 @@ def forged_base(target: Target) -> Iterator[Look]:
 
 @live("aliasing", "SP13")
 def aliasing(target: Target) -> Iterator[Look]:
-    """The store keeps the very object, so whoever still holds it changes the past."""
+    """The store keeps a reference to the object, so its caller can still change the past."""
 
     def look() -> bool:
         state = dict(HONEST)
@@ -345,14 +345,14 @@ def restore_snapshot(target: Target) -> Iterator[Look]:
 
 @rollback("cut-newest", "SP15")
 def cut_newest(target: Target) -> Iterator[Look]:
-    """The newest record is deleted, and the step that it recorded is taken once more."""
+    """The newest record is deleted, and the step that it recorded runs again."""
     target.medium.delete(save_steps(target, 3)[-1])
     yield loads(target, step(2))
 
 
 @rollback("cut-all-but-first", "SP15")
 def cut_all_but_first(target: Target) -> Iterator[Look]:
-    """All records but the first are deleted, and the workflow begins almost anew."""
+    """All records but the first are deleted, and the workflow starts almost from the beginning."""
     for name in save_steps(target, 4)[1:]:
         target.medium.delete(name)
     yield loads(target, step(1))
@@ -383,7 +383,7 @@ def undelete_thread(target: Target) -> Iterator[Look]:
 
 @rollback("undelete-by-number", "SP13")
 def undelete_by_number(target: Target) -> Iterator[Look]:
-    """A thread's old records are put back beside its tombstone, and one is asked for."""
+    """A thread's old records are put back next to its tombstone, and one is loaded by number."""
     save_steps(target, 2)
     before = {name: target.medium.read(name) for name in target.medium.names()}
     target.delete("victim")
@@ -398,7 +398,7 @@ def undelete_by_number(target: Target) -> Iterator[Look]:
 
 @rollback("freeze", "SP15")
 def freeze(target: Target) -> Iterator[Look]:
-    """A replica stands still, and its readers are shown yesterday's head for ever."""
+    """A replica is frozen, so its readers keep seeing yesterday's newest record."""
     target.save("victim", step(1))
     replica = target.medium.copy()
     target.save("victim", step(2))

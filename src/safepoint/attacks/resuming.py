@@ -48,7 +48,7 @@ def former_owner(target: Target) -> Iterator[Look]:
 
 @ownership("second-writer", "SP07")
 def second_writer(target: Target) -> Iterator[Look]:
-    """A script writes the state of a run that a worker is busy with, and nothing objects."""
+    """A script writes the state of a run while a worker is busy with it. Nothing objects."""
 
     def write() -> bool:
         target.save("victim", WANTED)
@@ -60,7 +60,7 @@ def second_writer(target: Target) -> Iterator[Look]:
 
 @resume("wider-tools", "SP18")
 def wider_tools(target: Target) -> Iterator[Look]:
-    """A run that began with a mailbox wakes up with a bank account, and nobody said yes."""
+    """A run that began with a mailbox resumes with a bank account. Nobody approved that."""
     target.begin("victim", HONEST)
     target.tools = WIDER
     yield resumes(target, HONEST)
@@ -100,7 +100,7 @@ def other_version(target: Target) -> Iterator[Look]:
 
 @resume("old-checkpoint", "SP16")
 def old_checkpoint(target: Target) -> Iterator[Look]:
-    """A worker is told to resume from step 1, and pays a second time. Nobody asked for it."""
+    """A worker resumes from step 1 and pays a second time. Nobody approved that."""
     target.begin("victim", HONEST)
     target.resume("victim")
     yield lambda: bool(target.resume("victim", sequence=1) == HONEST)
@@ -108,7 +108,7 @@ def old_checkpoint(target: Target) -> Iterator[Look]:
 
 @approval("forge-approval", "SP19")
 def forge_approval(target: Target) -> Iterator[Look]:
-    """Nobody was asked: whoever can write the store writes the yes as well."""
+    """Nobody was asked: somebody who can write the store also writes the approval."""
     for trick in get_args(Trick):
         thread = f"victim-{trick}"
         target.ask(thread, FORTUNE)
@@ -118,14 +118,14 @@ def forge_approval(target: Target) -> Iterator[Look]:
 
 @approval("stranger-approval", "SP19")
 def stranger_approval(target: Target) -> Iterator[Look]:
-    """Somebody who may not approve payments says yes, and nobody looks who it was."""
+    """Somebody who may not approve payments approves one. Nobody checks who it was."""
     target.ask("victim", FORTUNE)
     yield resumes(target, FORTUNE, target.approve("victim", "mally"))
 
 
 @approval("self-approval", "SP19")
 def self_approval(target: Target) -> Iterator[Look]:
-    """The worker asks, and answers itself: whoever may write the state writes the yes."""
+    """The worker asks and approves its own request, because it may write the state."""
     target.ask("victim", FORTUNE)
     for yes in target.self_approve("victim", FORTUNE):
         yield resumes(target, FORTUNE, yes)
@@ -140,13 +140,13 @@ def swap_request(target: Target) -> Iterator[Look]:
 
 @approval("change-request", "SP19")
 def change_request(target: Target) -> Iterator[Look]:
-    """After the yes to 42 the run asks for 5,000,000, and finds a yes in its state."""
+    """After the approval of 42 the run asks for 5,000,000, and finds "approved" in its state."""
     return _used_again(target, HONEST)
 
 
 @approval("reuse-approval", "SP19")
 def reuse_approval(target: Target) -> Iterator[Look]:
-    """One yes pays twice: the run asks for the same once more, and nobody is asked."""
+    """One approval pays twice: the run asks for the same again, and nobody sees the question."""
     return _used_again(target, FORTUNE)
 
 
@@ -173,7 +173,7 @@ def replay_approval(target: Target) -> Iterator[Look]:
 
 @approval("race-approval", "SP19")
 def race_approval(target: Target) -> Iterator[Look]:
-    """Two workers see the same yes at the same moment, and both of them pay."""
+    """Two workers see the same approval at the same moment, and both of them pay."""
 
     def race(thread: str, yes: bytes, also: bytes) -> bool:
         paid: list[object] = []
@@ -199,7 +199,7 @@ def expired_approval(target: Target) -> Iterator[Look]:
 
 @approval("forgotten-run", "SP31")
 def forgotten_run(target: Target) -> Iterator[Look]:
-    """A run waits until everybody has forgotten it. Then somebody uses a yes that they kept."""
+    """A run waits until everybody has forgotten it. Then somebody uses an approval they kept."""
     target.within, target.lasts = timedelta(days=1), timedelta(days=60)
     target.ask("victim", FORTUNE)
     yes = target.approve("victim")
@@ -212,7 +212,7 @@ def forgotten_run(target: Target) -> Iterator[Look]:
 
 @approval("drop-denial", "SP31")
 def drop_denial(target: Target) -> Iterator[Look]:
-    """A no lies where workers look for answers. Whoever can write there removes it."""
+    """A denial is where workers look for answers. Somebody who can write there removes it."""
     target.ask("victim", FORTUNE)
     yes = target.approve("victim")
     target.leave("victim", "no")
@@ -221,7 +221,7 @@ def drop_denial(target: Target) -> Iterator[Look]:
 
 @approval("drop-hold", "SP31")
 def drop_hold(target: Target) -> Iterator[Look]:
-    """An operator holds a run, to look at it. The hold is removed, and the run goes on."""
+    """An operator holds a run to look at it. The hold is removed, and the run continues."""
     target.begin("victim", HONEST)
     target.leave("victim", "hold")
     return _dropped(target, resumes(target, HONEST))
@@ -240,7 +240,7 @@ def _dropped(target: Target, look: Look) -> Iterator[Look]:
 
 @approval("rollback-denial", "SP16")
 def rollback_denial(target: Target) -> Iterator[Look]:
-    """The newest record says that somebody denied it. It is deleted, and the run goes on."""
+    """The newest record says that somebody denied it. It is deleted, and the run continues."""
     target.ask("victim", FORTUNE)
     yes = target.approve("victim")
     before = set(target.records("victim"))
@@ -261,7 +261,7 @@ def change_after_look(target: Target) -> Iterator[Look]:
 
 @console("show-less-than-runs", "SP21")
 def show_less_than_runs(target: Target) -> Iterator[Look]:
-    """Dana reads what fits on her page, and says yes. What she did not see runs as well."""
+    """Dana approves what fits on her page. The part that she did not see runs as well."""
 
     def unread(thread: str, arguments: dict[str, Any]) -> bool:
         target.ask(thread, arguments)
@@ -275,7 +275,7 @@ def show_less_than_runs(target: Target) -> Iterator[Look]:
 
 @journal("journal-down", "SP20")
 def journal_down(target: Target) -> Iterator[Look]:
-    """The journal cannot be written, as on a full disk, and the run goes on unseen."""
+    """The journal cannot be written, as on a full disk, and the run continues unrecorded."""
     target.begin("victim", HONEST)
     target.journal.lose()
     yield resumes(target, HONEST)
@@ -296,7 +296,7 @@ def journal_edit(target: Target) -> Iterator[Look]:
 
 @journal("journal-cut", "SP20")
 def journal_cut(target: Target) -> Iterator[Look]:
-    """The last entries of the journal are gone, and with them who let the run go on."""
+    """The last entries of the journal are gone, and with them who approved the run."""
 
     def shorter() -> bool:
         return len(target.journalled("victim")) < len(whole)
@@ -338,7 +338,7 @@ def journal_plant(target: Target) -> Iterator[Look]:
 
 @journal("journal-splice", "SP20")
 def journal_splice(target: Target) -> Iterator[Look]:
-    """Dana's yes to one customer is moved into what is written down about another."""
+    """The entry about Dana's approval for one customer is moved to another customer's."""
 
     def blames() -> bool:
         return "dana" in " ".join(target.journalled("attacker"))

@@ -59,7 +59,7 @@ def thief_prunes(target: Target) -> Iterator[Look]:
 
 @thief("stolen-key-undelete", "SP13")
 def stolen_key_undelete(target: Target) -> Iterator[Look]:
-    """A thief of the key puts a record after the tombstone, and the deleted thread goes on."""
+    """A thief of the key appends a record after the tombstone, and the deleted thread continues."""
     save_steps(target, 2)
     target.delete("victim")
     target.smuggle("victim", target.encoded(WANTED))
@@ -69,7 +69,7 @@ def stolen_key_undelete(target: Target) -> Iterator[Look]:
 
 @bends("thief-skips-step", "SP19")
 def thief_skips_step(target: Target) -> Iterator[Look]:
-    """What people were asked about is pruned, and their yes reaches another step."""
+    """The question is pruned, and its approval reaches another step."""
     for thread, prunes in (("victim-1", False), ("victim-2", True)):
         target.ask(thread, HONEST)
         target.misuse(thread, HONEST, target.approve(thread), skips=True, prunes=prunes)
@@ -80,7 +80,7 @@ def thief_skips_step(target: Target) -> Iterator[Look]:
 
 @bends("thief-crosses-version", "SP17")
 def thief_crosses_version(target: Target) -> Iterator[Look]:
-    """People let the next version go on, and it begins after steps that never ran."""
+    """People approve the next version, and it starts after steps that never ran."""
     target.ask("victim", HONEST)
     target.upgrade("victim")
     target.version = "2"
@@ -121,7 +121,7 @@ def thief_invents_question(target: Target) -> Iterator[Look]:
 
 @bends("thief-revives-expired", "SP19")
 def thief_revives_expired(target: Target) -> Iterator[Look]:
-    """A yes that expired unused is put into a record, which is dated to fit."""
+    """An approval that expired unused is put into a record with a matching date."""
     target.ago = timedelta(days=365)
     target.ask("victim", FORTUNE)
     target.misuse("victim", FORTUNE, target.approve("victim"))
@@ -130,7 +130,7 @@ def thief_revives_expired(target: Target) -> Iterator[Look]:
 
 @bends("thief-revives-denied", "SP19")
 def thief_revives_denied(target: Target) -> Iterator[Look]:
-    """Erin's no ended the run. A record after it says that dana had said yes."""
+    """Erin's denial ended the run. A record after it says that dana had approved."""
     target.ask("victim", FORTUNE)
     yes = target.approve("victim")
     target.deny("victim")
@@ -140,7 +140,7 @@ def thief_revives_denied(target: Target) -> Iterator[Look]:
 
 @bends("thief-spends-twice", "SP19")
 def thief_spends_twice(target: Target) -> Iterator[Look]:
-    """What was paid is paid again: the record that spent the yes is written once more."""
+    """A payment is repeated: the record that used the approval is written a second time."""
     for thread, skips in (("victim-1", False), ("victim-2", True)):
         target.ask(thread, HONEST)
         yes = target.approve(thread)
@@ -186,7 +186,7 @@ def cut_pending(target: Target) -> Iterator[Look]:
 
 @residue("stolen-key-append", "SP08")
 def stolen_key_append(target: Target) -> Iterator[Look]:
-    """A thief of the key appends a new record, and nobody knows yet that it was stolen."""
+    """A thief of the key appends a new record before anybody knows of the theft."""
     target.save("victim", step(1))
     target.twin(target.medium).save("victim", WANTED)
     yield loads(target, WANTED)
@@ -194,7 +194,7 @@ def stolen_key_append(target: Target) -> Iterator[Look]:
 
 @residue("compromised-worker", "SP19")
 def compromised_worker(target: Target) -> Iterator[Look]:
-    """The worker runs the attacker's code, and seals and anchors what it is told to."""
+    """The worker runs the attacker's code: it seals and anchors whatever the attacker wants."""
     target.save("victim", step(1))
     target.save("victim", WANTED)
     yield loads(target, WANTED)
