@@ -253,31 +253,6 @@ def test_the_policy_refuses_what_was_not_there_when_it_was_built(
     assert len(page.evaluate("window.violations")) == 3
 
 
-@DEEP
-def test_a_missing_page_says_so_and_leads_back(site: Site, context: BrowserContext) -> None:
-    """By the search, and by the ways of the home page."""
-    home = Visit(context, site.address).page
-    ways: list[str] = home.locator(".start a").evaluate_all("links => links.map(a => a.href)")
-    visit = Visit(context, f"{site.address}security/deep/down/nothing.html")
-    page = visit.page
-    # Chromium itself says that the page was not found; a stylesheet or script must not be.
-    assert (visit.status, visit.elsewhere(site), len(visit.complaints)) == (404, [], 1)
-    leads: list[str] = page.locator("article a").evaluate_all("all => all.map(a => a.href)")
-    assert leads[: len(ways)] == ways
-    assert [link.removeprefix(site.address) for link in leads[len(ways) :]] == [
-        *("rules/", "attacks/", "errors/", ""),
-    ]
-    field = page.get_by_role("textbox", name="Search")
-    for width in WIDTHS:
-        page.set_viewport_size({"width": width, "height": 844})
-        page.locator("article").get_by_role("button", name="Search").click()
-        expect(field).to_be_focused()
-        page.keyboard.press("Escape")
-        expect(field).not_to_be_focused()
-    page.locator("article a").last.click()
-    page.wait_for_url(leads[-1])
-
-
 def test_a_mark_opens_and_says_when_on_what_and_as_which_test(
     site: Site, context: BrowserContext
 ) -> None:

@@ -8,10 +8,7 @@ from typing import Any
 
 import pytest
 
-from safepoint.core.errors import (
-    ApprovalRefused,
-    ConfigurationError,
-)
+from safepoint.core.errors import ApprovalRefused, ConfigurationError
 from safepoint.resume.approval import Question
 from tests.harness.optional import need
 from tests.unit.approval_helpers import MISMATCH

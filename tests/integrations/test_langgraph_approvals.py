@@ -10,11 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from safepoint import Policy
-from safepoint.core.errors import (
-    ApprovalRefused,
-    ConfigurationError,
-    ResumeRefused,
-)
+from safepoint.core.errors import ApprovalRefused, ConfigurationError, ResumeRefused
 from safepoint.resume.approval import Question, Reason
 from tests.harness.optional import need
 

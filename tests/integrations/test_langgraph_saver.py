@@ -30,21 +30,18 @@ from safepoint import (
     ApprovalNeeded,
     Conflict,
     FileCheckpointStorage,
+    Gate,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     NotFound,
     NotOwner,
+    Policy,
     RolledBack,
     SQLiteCheckpointStorage,
     Tool,
     ToolSet,
 )
-from safepoint.core.errors import (
-    ConfigurationError,
-    EncodeError,
-    ResumeRefused,
-    SealBroken,
-)
+from safepoint.core.errors import ConfigurationError, EncodeError, ResumeRefused, SealBroken
 from tests.harness.optional import need
 from tests.harness.postgres import Database
 from tests.house import DANA, STORE, Counting, House, Memory, opened
@@ -189,6 +186,8 @@ def test_to_look_whether_an_answer_is_there_writes_nothing() -> None:
     wrote = [*house.journal.show()], next(saver.ledger.back("t")).digest
     ((question, there),) = saver.waiting("t")
     assert not there
+    strict = Gate(Policy(may={}), house.gate.approvers, answers=house.answers)  # nobody may
+    assert SealedSaver(house.ledger(), gate=strict).waiting("t") == [(question, False)]
     for _ in range(2):
         with pytest.raises(ApprovalNeeded) as needed:
             graph.invoke(Command(resume=""), _run("t"))

@@ -23,19 +23,9 @@ from uuid import UUID
 
 import pytest
 
-from safepoint import (
-    Keyring,
-    Ledger,
-    Limits,
-    SigningKey,
-    SQLiteJournal,
-)
+from safepoint import Keyring, Ledger, Limits, SigningKey, SQLiteJournal
 from safepoint.core.codec import Codec
-from safepoint.core.errors import (
-    CheckpointError,
-    ResumeRefused,
-    Unavailable,
-)
+from safepoint.core.errors import CheckpointError, ResumeRefused, Unavailable
 from tests.harness.optional import need
 from tests.house import House
 

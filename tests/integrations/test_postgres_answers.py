@@ -12,17 +12,7 @@ from typing import Any, Final
 
 import pytest
 
-from safepoint import (
-    Approver,
-    Approvers,
-    Ask,
-    Gate,
-    Keyring,
-    Ledger,
-    Policy,
-    SigningKey,
-    Workflow,
-)
+from safepoint import Approver, Approvers, Ask, Gate, Keyring, Ledger, Policy, SigningKey, Workflow
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,

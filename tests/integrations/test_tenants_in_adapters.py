@@ -13,16 +13,8 @@ from typing import Annotated, Any, TypedDict, TypeVar
 
 import pytest
 
-from safepoint import (
-    Approvers,
-    Gate,
-)
-from safepoint.core.errors import (
-    ApprovalRefused,
-    CheckpointError,
-    ConfigurationError,
-    InvalidId,
-)
+from safepoint import Approvers, Gate
+from safepoint.core.errors import ApprovalRefused, CheckpointError, ConfigurationError, InvalidId
 from safepoint.resume.approval import Question
 from tests.harness.optional import need
 from tests.house import DANA, House

@@ -687,9 +687,12 @@ def test_what_json_does_not_keep_is_refused_with_its_place(value: Any, said: str
 # --- for people
 
 
+WIDE = (1, -100, 1_000, -1_000, 100_000, -100_000, 2**40, -(2**40))  # a head of each length
+
+
 def test_a_state_can_be_looked_at_without_its_types() -> None:
     data = CODEC.encode(
-        {"of": Invoice(1, "a", None, [Colour.RED, {Point(x=1)}, {Point(x=2): 1}]), "at": (1, 2)}
+        {"of": Invoice(1, "a", None, [Colour.RED, {Point(x=1)}, {Point(x=2): 1}]), "at": WIDE}
     )
     assert inspect_state(data) == {
         "of": Tagged(
@@ -705,7 +708,7 @@ def test_a_state_can_be_looked_at_without_its_types() -> None:
                 "number": 1,
             },
         ),
-        "at": (1, 2),
+        "at": WIDE,
     }
     for cut in (data[:-1], b"\xa5a", ext(9, b"\x90\xc0")):
         with pytest.raises(DecodeError, match="is not MessagePack"):

@@ -132,7 +132,7 @@ def test_what_an_operator_does_that_is_killed_is_finished_by_the_next(
         ledger.erase("deleted")
     if act is erase:
         with monkeypatch.context() as down:
-            down.setattr(ledger._view, "_move", lambda *_: 1 / 0)
+            down.setattr(ledger._view, "_move_after", lambda *_: 1 / 0)
             with suppress(ZeroDivisionError):  # whoever deleted it died before the anchor moved
                 ledger.delete(THREAD)
     for left in killed(act, tmp_path, kind, prepared=prepared):  # type: ignore[arg-type]

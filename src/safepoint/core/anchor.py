@@ -104,9 +104,6 @@ class InMemoryAnchor(Tenants):
         self._lock = Lock()
         self._heads: dict[tuple[str, str, str], Head] = {}
 
-    def __repr__(self) -> str:
-        return f"InMemoryAnchor(<{len(self._heads)} threads>)"
-
     def read(self, store: str, thread: str) -> Head | None:
         """Return the thread's head as it was last seen, or None if it never was."""
         return self._heads.get(self._place(store, thread))

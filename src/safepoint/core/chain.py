@@ -511,9 +511,9 @@ class View:
     ) -> Opened:
         """Append a record to a thread and move the anchor to it.
 
-        If this process knows the end, and the storage and the anchor agree with it, no record is
-        read first: the storage accepts a record only at the next sequence. If another writer was
-        faster, it reads the end and tries again.
+        If this process knows the end, and the anchor agrees with it, nothing is read from the
+        storage first: it accepts a record only at the next sequence. If it refuses this one, the
+        end is read and verified, and the append is tried again.
 
         Args:
             thread: the thread.
@@ -599,11 +599,8 @@ class View:
         if known is None or known.is_deleted:
             return None
         anchored = self.anchored(thread)
-        if anchored is None and self.anchor is not None:
-            return None  # nothing vouches for its past
-        with storage_errors("find the latest of", thread):
-            is_there = self.storage.head(thread) == known.head.sequence
-        agrees = is_there and anchored in (known.head, known.anchored)
+        is_vouched_for = anchored is not None or self.anchor is None
+        agrees = is_vouched_for and anchored in (known.head, known.anchored)
         return known._replace(anchored=anchored) if agrees else None
 
     def _remember(self, thread: str, end: End) -> None:

@@ -296,7 +296,7 @@ class Asking(NamedTuple):
         """Tell whether `use("")` would go on. It writes nothing."""
         try:
             self.check_answered()
-        except (ApprovalNeeded, ApprovalRefused):
+        except _REFUSED:
             return False
         return True
 
