@@ -146,21 +146,17 @@ def test_a_revoked_key_is_not_undone_by_another_name_in_line_1(house: House) -> 
 def test_a_thread_that_ends_before_a_planted_base_is_not_saved_onto(
     house: House, cut: tuple[int, ...], base: int, *, anchored: bool
 ) -> None:
-    """Nor is it tried a thousand times. Who knows its end may go on there, and a walk refuses."""
+    """Not even by the process that knows its end; nor is it tried a thousand times."""
     anchor = house.anchor if anchored else None
     ledger = house.ledger(anchor=anchor)
     fill(ledger, 3)
     house.storage.remove(THREAD, *cut)
     house.storage.put_base(THREAD, base, b"x")
     head, before = house.storage.head(THREAD), house.journal.verify()
-    for each in (house.ledger(anchor=anchor), *([] if cut else [ledger])):
+    for each in (house.ledger(anchor=anchor), ledger):
         with pytest.raises((RolledBack, SealBroken)):
             each.save(THREAD, {"n": 4})
     assert (house.storage.head(THREAD), house.journal.verify() - before < 9) == (head, True)
-    if cut:
-        assert ledger.save(THREAD, {"n": 4}) == house.ledger(anchor=anchor).latest(THREAD)
-    with pytest.raises((RolledBack, SealBroken)):
-        ledger.verify(THREAD)
 
 
 def test_a_point_that_knows_no_tenants_is_no_point(house: House) -> None:

@@ -511,9 +511,9 @@ class View:
     ) -> Opened:
         """Append a record to a thread and move the anchor to it.
 
-        If this process knows the end, and the anchor agrees with it, nothing is read from the
-        storage first: it accepts a record only at the next sequence. If it refuses this one, the
-        end is read and verified, and the append is tried again.
+        If this process knows the end, and the storage and the anchor agree with it, no record is
+        read first: the storage accepts a record only at the next sequence. If another writer was
+        faster, it reads the end and tries again.
 
         Args:
             thread: the thread.
@@ -595,12 +595,12 @@ class View:
     # --- what this process knows of its threads: it spares a read, and shows what is cut off
 
     def _recall(self, thread: str) -> End | None:
-        known = self.known.get(thread)
-        if known is None or known.is_deleted:
+        if (known := self.known.get(thread)) is None or known.is_deleted:
             return None
         anchored = self.anchored(thread)
-        is_vouched_for = anchored is not None or self.anchor is None
-        agrees = is_vouched_for and anchored in (known.head, known.anchored)
+        agrees = self.anchor is None or (anchored and anchored in (known.head, known.anchored))
+        with storage_errors("find the latest of", thread):
+            agrees = agrees and self.storage.head(thread) == known.head.sequence
         return known._replace(anchored=anchored) if agrees else None
 
     def _remember(self, thread: str, end: End) -> None:
