@@ -34,6 +34,49 @@ ADVISORIES: Final = {
     for each in advisories.read(Project())
     for name in (each.id, *each.also)
 }
+QUERIES: Final = {
+    "guide/": ["quickstart", "getting started", "idempotency key"],
+    "speed/": ["performance", "benchmark", "overhead"],
+    "security/credentials/": ["RBAC", "least privilege"],
+    "security/strict/": ["allowlist"],
+    "threat-model/": ["threat model", "CWE-502", "OWASP", "encryption"],
+    "model-file/": ["pt file", "load model safely", "untrusted model", "malicious model"],
+    "security/model-loading/": ["torch.load", "weights_only"],
+    "security/safetensors/": ["safetensors"],
+    "console/": ["operator UI", "approve in browser"],
+    "security/journal/": ["audit trail", "audit log"],
+    "security/approvals/": ["human-in-the-loop", "approval workflow", "replay"],
+    "security/waiting/": ["deny by default", "timeout"],
+    "security/anchor/": ["rollback"],
+    "security/append-only/": ["tamper-evident", "hash chain"],
+    "security/seal/": ["signature", "HMAC"],
+    "security/rotation/": ["key rotation", "stolen key", "lost key", "backup restore"],
+    "security/location/": ["path traversal"],
+    "tenants/": ["multi-tenant", "IDOR"],
+    "security/ownership/": ["race condition"],
+    "security/bounds/": ["denial of service"],
+    "security/scanners/": ["zip bomb"],
+    "langgraph/": ["LangGraph checkpointer", "SqliteSaver"],
+    "agent-framework/": ["Agent Framework FileCheckpointStorage"],
+    "moving-in/": ["migrate existing checkpoints"],
+    "command/ci/": ["pre-commit hook", "GitHub Action"],
+    "security/linting/": ["bandit"],
+    "affected/": ["am I affected"],
+    "words/": ["glossary"],
+    "checklists/": ["checklist"],
+}
+"""What people type, by the page that answers it."""
+MISSED: Final = {
+    "pre-commit hook",
+    "deny by default",
+    "HMAC",
+    "denial of service",
+    "tamper-evident",
+    "path traversal",
+    "human-in-the-loop",
+    "operator UI",
+}
+"""Those that do not lead there yet. This list may only become shorter."""
 # The theme writes how many were found each time that an answer comes, also when it is the same.
 ASK: Final = """async ([field, links, base, words, limit]) => {
   const input = document.querySelector(field);
@@ -171,3 +214,16 @@ def test_search_is_loaded_when_somebody_searches_and_then_leads_there(
     expect(page.locator("article")).to_contain_text("SP03")
     assert visit.elsewhere(site) == []
     assert visit.violations == []
+
+
+@pytest.mark.deep
+def test_what_people_type_leads_to_the_page_that_answers_it_among_the_first_three(
+    search: Search,
+) -> None:
+    missed = set()
+    for page, queries in QUERIES.items():
+        for words in queries:
+            found = [place.partition("#")[0] for place, _, _ in search.links(words)]
+            if page not in [*dict.fromkeys(found)][:3]:
+                missed.add(words)
+    assert missed <= MISSED
