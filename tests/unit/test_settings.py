@@ -7,6 +7,7 @@ import socket
 from contextlib import ExitStack
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -92,11 +93,12 @@ def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
 def test_a_planted_file_that_takes_long_to_parse_is_not_parsed(
     clone: Path, planted: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("safepoint.settings.tomllib", None)  # which has no loads
+    monkeypatch.setattr("safepoint.settings.tomllib", SimpleNamespace(loads=lambda _: 1 / 0))
     (clone / "safepoint.toml").write_bytes(planted)
     for line in ("audit code.py", "verify x --config safepoint.toml"):
         status, out, err = said(*line.split())
         assert (status, out, err.count("\n")) == (2, "", 1), line
+        assert "cannot be read as settings (" in err  # and not a defect of ours
     (clone / "pyproject.toml").write_bytes(planted)
     (clone / "safepoint.toml").unlink()
     assert said("audit", "code.py")[0] == 0  # it is no file of ours
