@@ -29,6 +29,10 @@ TALLEST: Final = 12_000
 """How many pixels high a page may be at a width of 1,440: lists are folded, or split."""
 MENU: Final = ".md-sidebar--primary"
 OVERFLOW: Final = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+LOADED: Final = """() => Promise.all([...document.images].map(image => {
+  image.loading = "eager";  // what is far below waits until a reader comes near
+  return image.decode().catch(() => null);
+}))"""
 LOOK: Final = """() => ({
   images: [...document.images].filter((image) => !image.naturalWidth).map((image) => image.src),
   blocks: [...document.querySelectorAll("article .highlight")].map((block) => {
@@ -91,6 +95,7 @@ def test_a_page_is_quiet_and_fits(site: Site, visit: Visit, name: str) -> None:
     page.set_viewport_size({"width": 1440, "height": 900})
     assert page.evaluate(OVERFLOW) == 0
     assert page.evaluate("document.documentElement.scrollHeight") <= TALLEST
+    page.evaluate(LOADED)
     seen: dict[str, Any] = page.evaluate(LOOK)
     assert seen["images"] == []
     assert [block for block in seen["blocks"] if odd(block)] == []
