@@ -23,6 +23,7 @@ PLAIN: Final = """() => {
   const sheet = new CSSStyleSheet();
   sheet.replaceSync(`*, ::before, ::after { background-image: none !important }
     .bar { background-color: var(--bar) !important }
+    summary::after { display: none !important }  /* stands beside the words, not behind them */
     .ladder tr { content-visibility: visible !important }`);
   document.adoptedStyleSheets = [sheet];
   const { options } = axe._audit.checks["color-contrast"];
