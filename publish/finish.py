@@ -23,6 +23,7 @@ _TABLE: Final = re.compile(r"(<table\b.*?</table>)", re.DOTALL)
 _CODE: Final = re.compile(r"(?<!</span>)<code>(?P<text>[^<]+)</code>")
 _ROOM: Final = (26, 17)
 """How many letters have room on a line of a phone, and in a cell there."""
+_NO_HEAD: Final = re.compile(r"<thead>\s*<tr>\s*(?:<th\b[^>]*></th>\s*)+</tr>\s*</thead>\s*")
 _IMAGE: Final = re.compile(r'<img\b(?=[^>]*? src="(?P<src>[^"]+\.svg)")(?![^>]*? width=)')
 _SIZE: Final = re.compile(r'<svg\b[^>]*? viewBox="0 0 (?P<width>[\d.]+) (?P<height>[\d.]+)"')
 
@@ -41,7 +42,8 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
     counts: Counter[str] = Counter()
     for file in sorted(site.rglob("*.html")):
         # The alignment of cells becomes a class, so that no style is written in a page.
-        html = _ALIGNED.sub(r' class="to-\g<side>"', file.read_text(encoding="utf-8"))
+        html = _NO_HEAD.sub("", file.read_text(encoding="utf-8"))
+        html = _ALIGNED.sub(r' class="to-\g<side>"', html)
         page = pages.get(file.relative_to(site).as_posix())
         if page is not None:
             html, here = marked(unbroken(html), page, project.evidence)
