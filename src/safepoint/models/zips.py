@@ -146,7 +146,7 @@ def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int
     part, without a comment, and both with the same numbers.
     """
     tail = read_at(file, max(0, size - _TAIL), _TAIL)
-    if tail[-_END.size :][:4] != b"PK\5\6":
+    if len(tail) < _END.size or tail[-_END.size :][:4] != b"PK\5\6":
         raise unclear(
             "The file begins as a zip archive, and does not end as one: it is cut short, or bytes"
             " follow"
