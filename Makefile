@@ -37,7 +37,8 @@ deep: check ## The long ones: what is marked deep, long fuzzing, the other site 
 	@echo "== what is marked deep"
 	@$(PYTESTS) --dist=worksteal -m deep
 	@$(MAKE) --no-print-directory fuzz
-	@echo "== census of both generators"
+	@echo "== census of both generators, of what make test ran"
+	@test -f build/evidence.xml || $(MAKE) --no-print-directory test
 	@$(PY) -m tests.harness.census
 
 check: .venv/.ready ## The quick gate before a commit: lint, format, types, words
