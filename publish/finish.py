@@ -41,7 +41,7 @@ def finish(site: Path, project: Project, *, policy: bool, styles: str = STYLES) 
     finished: dict[Path, str] = {}
     counts: Counter[str] = Counter()
     for file in sorted(site.rglob("*.html")):
-        # The alignment of cells becomes a class, so that no style is written in a page.
+        # A head without a word goes. The alignment of cells becomes a class: no page has a style.
         html = _NO_HEAD.sub("", file.read_text(encoding="utf-8"))
         html = _ALIGNED.sub(r' class="to-\g<side>"', html)
         page = pages.get(file.relative_to(site).as_posix())
