@@ -154,7 +154,7 @@ CHANGES: Final = {
     "docs/threat-model.md": ("# Threat model", "# Changed model", "threat-model/"),
     "snippets/strict_codec.py": ('"""', '"""Changed snippet. ', "examples/strict_codec.py"),
     "src/safepoint/rules.toml": ("is a trust boundary", "is a changed one", "data/rules.json"),
-    "src/safepoint/testing/storages.py": ("The claims", "The changed claims", "reference/testing/"),
+    "src/safepoint/testing/storages.py": ("The claims", "The changed claims", "reference/storage/"),
 }
 
 
