@@ -292,7 +292,7 @@ def test_all_types_that_are_not_listed_are_named_at_once(
 def test_several_tenants_come_out_of_one_database(
     lite: Old, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes the threads of its own, by name or pattern, and a name that nothing has is told."""
+    """Each takes its own, by name or pattern, and a name that nothing has is told."""
     for thread in ("acme-1", "acme-2", "globex-1", "[x]"):
         asked(lite, thread)
     monkeypatch.setenv("HOME", str(lite.folder))
