@@ -12,7 +12,8 @@ from signal import SIGCONT, SIGHUP, SIGINT, SIGTERM, Signals
 
 import pytest
 
-from safepoint import SigningKey, VerifyingKey
+from safepoint import Approver, SigningKey, VerifyingKey
+from safepoint.shared.questions import open_questions
 from tests.unit.commands import settled
 from tests.unit.openssh import PASSPHRASE, put, text
 from tests.unit.terminal import LAST, PHRASE, Step, talk
@@ -89,6 +90,21 @@ def test_whoever_gives_up_signs_nothing_and_sees_again_what_they_type(
     steps: tuple[Step, ...] = (*named, (PHRASE, typed))
     found, screen, out = talk(office.folder, (*APPROVE, *digest), *steps, session=session)
     assert (found, out) == (status, ""), screen
+    assert tree(office.folder / "answers") == before
+
+
+def test_what_moved_on_while_the_passphrase_was_typed_is_not_signed(office: Office) -> None:
+    (asked,) = open_questions(office.ledger(), "order-7")
+    yes = Approver("erin", office.keys["erin"]).approve(asked)
+    before = tree(office.folder / "answers")
+
+    def goes_on() -> str:
+        office.flow().resume(office.ledger(), "order-7", approvals=[yes])
+        return RIGHT
+
+    status, screen, out = talk(office.folder, APPROVE, (LAST, "order-7\n"), (PHRASE, goes_on))
+    assert (status, out) == (1, "")
+    assert "order-7 waits for nobody. Nothing was signed." in screen
     assert tree(office.folder / "answers") == before
 
 
