@@ -16,7 +16,6 @@ import pytest
 from safepoint import (
     FileCheckpointStorage,
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Limits,
@@ -360,17 +359,3 @@ def test_a_writer_that_saves_meanwhile_is_no_finding(
     assert audit(desk.ledger()) == []
     assert audit(desk.ledger()) == []
     assert waited == [0.2]
-
-
-def test_an_anchor_or_a_storage_that_fails_is_said(desk: Desk) -> None:
-    class Failing(InMemoryAnchor):
-        def read(self, store: str, thread: str) -> Head | None:
-            raise ConnectionError
-
-    class Broken(InMemoryCheckpointStorage):
-        def threads(self) -> list[str]:
-            raise ValueError
-
-    assert ids(audit(desk.ledger(anchor=Failing()))) == "SP15.unavailable SP15.unavailable"
-    ledger = Ledger(Broken(), store="s", keys=Keyring(NEW, verify=[OLD]), anchor=desk.anchor)
-    assert ids(audit(ledger, rule="SP12")) == "audit.failed"

@@ -130,11 +130,10 @@ class Record:
         if not name:
             return f"This console has no key of an approver of {self.store}, to sign with."
         try:
-            self.desk.check(verb, name)
+            self.desk.check_open(wait, verb, name)
             failed = [each for each in self.checks if not each.ok and verb == "approve"]
             if failed:
                 return failed[0].text
-            self.desk.check_open(wait, verb, name)
         except CheckpointError as error:
             return error.what
         return ""

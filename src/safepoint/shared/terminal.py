@@ -34,7 +34,6 @@ from safepoint.core.errors import (
     ResumeRefused,
     RolledBack,
     SealBroken,
-    Unavailable,
     Unsafe,
     quoted,
     shell,
@@ -134,9 +133,7 @@ def alarm_of(thread: str, error: CheckpointError) -> dict[str, str]:
 
 def status_of(error: CheckpointError) -> int:
     """Return the exit status of a command that an error ends."""
-    if isinstance(error, Unavailable):
-        return 1 if error.kind == "refused" else 2
-    return 1 if isinstance(error, _REFUSED) or error.kind == "held" else 2
+    return 1 if isinstance(error, _REFUSED) or error.kind in ("refused", "held") else 2
 
 
 def counted(count: int, what: str) -> str:
