@@ -35,8 +35,8 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Functions, named, run
-from safepoint.models.opcodes import INSTRUCTIONS, Scan, asks, part_of, read_at, scan
+from safepoint.models.machine import Functions, run
+from safepoint.models.opcodes import Scan, asks, named, read_at, scan
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import is_data, named_tensors, read_model
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
@@ -228,7 +228,7 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Fo
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
             kind = Format.SAFETENSORS
             # The length of the header is any number, and reads as one or two instructions.
-            found = scan(file, limits=limits, until="name")
+            found = scan(file, limits=limits)
             if found.asks or (found.stopped and found.opcodes > _CHANCE):
                 raise unclear(
                     "The file is two things at once: a safetensors file, and a pickle up to byte"
@@ -255,8 +255,8 @@ def _zipped(names: list[str]) -> Format:
 def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format:
     end = count = opcodes = 0
     while end < size:
-        found = scan(file, end, limits=limits, until="break")
-        if found.sound and isinstance(found.broken, LimitExceeded):
+        found = scan(file, end, limits=limits)
+        if isinstance(found.broken, LimitExceeded):
             raise found.broken
         if not count and _JOBLIB in found.asked and not found.stopped:
             return Format.JOBLIB
@@ -538,34 +538,34 @@ class _Inspector:
             if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
                 self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
                 continue
-            data = part_of(self._file, member.start, member.size)
-            if member.method == DEFLATED:
-                packed = content(self._file, member, self._left)
-                self._left -= len(packed)
-                data = io.BytesIO(packed)
-                if len(packed) < member.size:
-                    self._unseen.append(f"{name} is larger than was looked at.")
             try:
-                self._member(name, data, is_storage=is_storage)
-            except LimitExceeded as error:
+                self._member(name, member, is_storage=is_storage)
+            except (LimitExceeded, ModelRefused) as error:
                 self._unseen.append(f"{name}: {error.what}")
 
-    def _member(self, name: str, data: IO[bytes], *, is_storage: bool) -> None:
-        head = read_at(data, 0, _HEAD)
-        # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
-        if is_storage and not head.startswith(_ARRAY):
-            if head and head[0] in INSTRUCTIONS:
-                self._pickled(name, data, asks(data, self._limits), sure=False)
-            return
-        before = len(self._pickles)
+    def _member(self, name: str, member: Member, *, is_storage: bool) -> None:
+        head = self._read(member, _HEAD)
+        is_array = head.startswith(_ARRAY)  # NumPy reads its arrays out of any archive
+        if (is_storage and not is_array) or (is_array and _array_ends(head)[1] == member.size):
+            return  # the bytes of a tensor are any bytes, and nobody unpickles them
+        whole = self._read(member, self._left)
+        self._left -= len(whole) if member.method == DEFLATED else 0
+        if len(whole) < member.size:
+            self._unseen.append(f"{name} is larger than was looked at.")
+        before, data = len(self._pickles), io.BytesIO(whole)
         if _is_packed(data, head):
             self._unseen.append(f"{name} is packed data, which is not looked into.")
             self._pickled(name, data, asks(data, self._limits), sure=False)
             return
         self._piece(name, data, pickled=name.endswith((".pkl", ".pickle")))
-        seen = is_harmless(head) or head.startswith(_ARRAY) or len(self._pickles) > before
+        seen = is_harmless(head) or is_array or len(self._pickles) > before
         if self._kind is Format.ZIP and not seen:
             self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
+
+    def _read(self, member: Member, most: int) -> bytes:
+        if member.method == DEFLATED:
+            return content(self._file, member, most)
+        return read_at(self._file, member.start, min(member.size, most))  # whatever its checksum
 
     def _piece(self, where: str, data: IO[bytes], *, pickled: bool) -> None:
         """Look at a file, or at a member of an archive.
@@ -594,7 +594,7 @@ class _Inspector:
         whole = found.stopped and found.end == size and found.opcodes > 1
         if found.asks or sure or whole:
             self._stack(where, data)
-        elif found.sound and isinstance(found.broken, LimitExceeded):
+        elif isinstance(found.broken, LimitExceeded):
             self._unseen.append(f"{where or 'It'} reads as a pickle for longer than was looked at.")
         # So that many pieces together are not looked at for longer than one.
         self._left -= max(found.end, self._steps(found))
@@ -681,7 +681,7 @@ class _Inspector:
         self._left -= len(objects)
 
     def _safetensors(self) -> None:
-        found = scan(self._file, limits=self._limits, until="name")
+        found = scan(self._file, limits=self._limits)
         if isinstance(found.broken, LimitExceeded):
             self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
