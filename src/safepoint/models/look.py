@@ -11,7 +11,6 @@ import io
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -28,6 +27,7 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
+from safepoint.core.files import open_regular
 from safepoint.models.limits import (
     DEFAULT_MODEL_LIMITS,
     DEFAULT_PICKLE_LIMITS,
@@ -84,18 +84,21 @@ _HARMLESS: Final = re.compile(
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
-_OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-# Classes of libraries: what holds them needs their code, and need not be an attack. Not all of a
-# library: torch.distributed.elastic and joblib.externals have classes that start a program, and
-# ultralytics.YOLO loads another pickle. A class may still open a file when it is made.
+# What honest files hold of libraries: it needs their code, and need not be an attack. Not all of a
+# library: pandas has a class that computes a text, scipy one that opens a file, torch and joblib
+# some that start a program, and ultralytics.YOLO loads another pickle.
 _CLASS: Final = re.compile(
-    r"(__main__|sklearn|torch\.(nn\.modules|optim)|torch\.distributed\.checkpoint\.metadata|models"
-    r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics\.(nn|utils)"
-    r"|joblib\.numpy_pickle(_compat)?|pandas|scipy|transformers|xgboost|lightgbm|numpy\.random"
-    r"|zoneinfo)(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*|argparse\.Namespace"
-    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
+    r"(__main__|models|sklearn(?!\.(externals|conftest|utils\._testing))|torch\.(nn\.modules|optim)"
+    r"|torch\.distributed\.checkpoint\.(metadata|filesystem(?=\._StorageInfo\Z))"
+    r"|ultralytics\.(nn|utils(?=\.(Iterable|loss|tal)))|joblib\.numpy_pickle(_compat)?"
+    r"|pandas\.(_libs|core\.(frame|series|indexes|internals|arrays|dtypes))"
+    r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
+    r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
+    r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
+    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|argparse\.Namespace|torch\.\w*Tensor|torch\._utils\._rebuild_\w+"
+    r"|numpy\.random\.\w+\.__\w+"
 )
 
 
@@ -448,33 +451,17 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         yield io.BytesIO(source)
         return
     shown = shell(os.fsdecode(source))
+    do = "Name a file that this user can read."
+    if "\0" in os.fsdecode(source):
+        raise Unavailable(f"{shown} is not a path.", do)
     try:
-        descriptor = os.open(source, _OPEN)
-    except FileNotFoundError:
-        raise NotFound(
-            f"There is no file {shown}.", "Check the path. Nothing was loaded."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise _unreadable(shown, error) from None
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise Unavailable(f"{shown} is {what}.", "Name the file of the model.")
-        # Buffered: a bare read gives at most 2 GiB, and PyTorch does not ask for the rest.
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
+        with open_regular(os.path.realpath(source)) as file:
             yield file
+    except FileNotFoundError:
+        do = "Check the path. Nothing was loaded."
+        raise NotFound(f"There is no file {shown}.", do) from None
     except OSError as error:
-        raise _unreadable(shown, error) from None
-    finally:
-        os.close(descriptor)
-
-
-def _unreadable(shown: str, error: OSError | ValueError) -> Unavailable:
-    reason = error.strerror if isinstance(error, OSError) else "not a path"
-    return Unavailable(
-        f"{shown} cannot be read ({reason}).", "Name a file that this user can read."
-    )
+        raise Unavailable(f"{shown} cannot be read ({error.strerror}).", do) from None
 
 
 class _Inspector:

@@ -13,27 +13,23 @@ It works in three steps, each of which has its own bounds.
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from functools import partial
+from functools import cache, partial
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
-from safepoint.models.opcodes import FORMS, INTACT, NOT_DATA, named, odd, rewritten
+from safepoint.models.opcodes import FORMS, INTACT, NOT_DATA, Ref, named, odd, rewritten, unpickled
 
 _UNLISTED: Final = (
     "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If it is a"
     " value of a library, save its numbers and texts. If not, do not load it: safepoint scan lists"
     " what it asks for."
 )
-
-Ref = tuple[str, str]
 
 
 @dataclass(eq=False, slots=True)
@@ -178,30 +174,15 @@ def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PIC
     return value
 
 
-class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds stand-ins alone
-    """Python's own, which makes a drawing of what `rewritten` left."""
-
-    def __init__(self, code: bytes, find: Callable[[Ref], Name]) -> None:
-        super().__init__(io.BytesIO(code), encoding="utf-8")
-        self._find = find
-        self._names: dict[Ref, Name] = {}
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Hand out a name. Nothing is imported."""
-        key = module, name
-        if key not in self._names:
-            self._names[key] = self._find(key)
-        return self._names[key]
-
-    def persistent_load(self, told: Any) -> Drawn:
-        """Draw what was rewritten."""
-        value, number = told
-        form = FORMS[number]
-        if form == "dict":
-            drawn = Drawn("dict")
-            drawn.pairs = [*value]
-            return drawn
-        return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
+def _drawn(told: Any) -> Drawn:
+    """Draw what was rewritten."""
+    value, number = told
+    form = FORMS[number]
+    if form == "dict":
+        drawn = Drawn("dict")
+        drawn.pairs = [*value]
+        return drawn
+    return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
 
 
 _LEAVES: Final = frozenset([NoneType, bool, int, float, bytes])
@@ -232,7 +213,7 @@ class Builder:
         problem: CheckpointError
         try:
             code, end = rewritten(data, start, self.limits)
-            drawing = self._drawn(code)
+            drawing = unpickled(code, cache(self._named), _drawn)
             self._done.clear()
             return self.value(drawing, 1), end
         except (RecursionError, MemoryError):
@@ -241,15 +222,6 @@ class Builder:
                 "Nothing was loaded. Load it where there is more, or in parts.",
                 "memory",
             )
-        raise problem
-
-    def _drawn(self, code: bytes) -> Any:
-        try:
-            return _Unpickler(code, self._named).load()
-        except (CheckpointError, RecursionError, MemoryError):
-            raise
-        except Exception as error:  # noqa: BLE001  a malformed pickle makes it raise anything
-            problem = odd(f"does not fit together ({type(error).__name__})")
         raise problem
 
     def _named(self, key: Ref) -> Name:

@@ -15,7 +15,7 @@ import pickle
 import pickletools
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import IO, Any, Final, NamedTuple
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
@@ -29,6 +29,7 @@ _LENGTHS: Final = {
     pickletools.TAKEN_FROM_ARGUMENT4U: struct.Struct("<I"),
     pickletools.TAKEN_FROM_ARGUMENT8U: struct.Struct("<Q"),
 }
+Ref = tuple[str, str]
 _TWO_LINES: Final = ("GLOBAL", "INST")
 
 
@@ -127,6 +128,51 @@ def _instructions(data: bytes, start: int) -> Iterator[_Instruction]:
         if info.name == "STOP":
             return
         at = end
+
+
+class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds what the caller hands out
+    """Python's own, which asks the caller for names and ids, and imports nothing."""
+
+    def __init__(
+        self, code: bytes, find: Callable[[Ref], Any], follow: Callable[[Any], Any], encoding: str
+    ) -> None:
+        super().__init__(io.BytesIO(code), encoding=encoding)
+        self._find, self._follow = find, follow
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Hand out a name."""
+        return self._find((module, name))
+
+    def persistent_load(self, told: Any) -> Any:
+        """Hand out what stands for an id."""
+        return self._follow(told)
+
+
+def unpickled(
+    code: bytes,
+    find: Callable[[Ref], Any],
+    follow: Callable[[Any], Any],
+    encoding: str = "utf-8",
+) -> Any:
+    """Return what Python's unpickler makes of instructions that were written here.
+
+    Args:
+        code: them.
+        find: returns what stands for a name.
+        follow: returns what stands for an id.
+        encoding: of texts that Python 2 wrote.
+
+    Raises:
+        DecodeError: they do not fit together.
+        EOFError: they end before a STOP.
+    """
+    try:
+        return _Unpickler(code, find, follow, encoding).load()
+    except (CheckpointError, EOFError, RecursionError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001  a malformed pickle makes it raise anything
+        problem = odd(f"does not fit together ({type(error).__name__})")
+    raise problem  # here, so that it does not carry the bytes
 
 
 # --- values --------------------------------------------------------------------------------------
@@ -276,7 +322,7 @@ class Scan(NamedTuple):
         broken: why it cannot be read further. What is above has run by then.
     """
 
-    asked: tuple[tuple[str, str], ...]
+    asked: tuple[Ref, ...]
     unclear: tuple[str, ...]
     opcodes: int
     asks: bool
@@ -323,16 +369,15 @@ def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
         start = found.end
 
 
-class _Asker(pickle.Unpickler):  # safepoint: allow SL09 it finds nothing
-    """Python's own, which takes note of the names that it comes to."""
+class _Notes:
+    """What an unpickler comes to."""
 
-    def __init__(self, code: bytes) -> None:
-        super().__init__(io.BytesIO(code), encoding="latin-1")
-        self.asked: dict[tuple[str, str], None] = {}
+    def __init__(self) -> None:
+        self.asked: dict[Ref, None] = {}
         self.unclear: dict[str, None] = {}
         self.asks = False
 
-    def persistent_load(self, told: Any) -> None:
+    def take(self, told: Any) -> None:
         """Take note of a name, of a call, or of what is not clear."""
         if told is None:
             self.asks = self.asks or bool(self.asked or self.unclear)
@@ -377,19 +422,17 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
     count = len(code)
     if broken is None and name != "STOP" and end < frame <= len(data):
         code.append(_CROSS)
-    asker = _Asker(b"".join(code))
+    notes = _Notes()
     stopped = goes_on = False
     try:
-        asker.load()
+        unpickled(b"".join(code), notes.take, notes.take, "latin-1")
         stopped = True
     except EOFError:
         goes_on = True
-    except MemoryError:
-        raise
-    except Exception:  # noqa: BLE001  a malformed pickle makes it raise anything
-        broken = odd("does not fit together")
-    names, unclear = tuple(asker.asked), tuple(asker.unclear)
-    return Scan(names, unclear, count, asker.asks, stopped, goes_on, end, broken)
+    except DecodeError as error:
+        broken = error
+    asked, unclear = tuple(notes.asked), tuple(notes.unclear)
+    return Scan(asked, unclear, count, notes.asks, stopped, goes_on, end, broken)
 
 
 def _left(info: _Info, argument: bytes, whole: bytes) -> bytes:
