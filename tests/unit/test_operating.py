@@ -374,7 +374,7 @@ def test_the_first_key_can_be_locked_away_once_another_signs() -> None:
     assert worker().latest("order-7").state == {"secret": 1}
     (last,) = keys_of_records()
     last.rename(last.with_name("signing-next.key"))
-    with pytest.raises(Unavailable, match=r"is without .*signing\.key"):
+    with pytest.raises(Unavailable, match=r"has lost .*signing\.key"):
         worker()
 
 
