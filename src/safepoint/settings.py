@@ -135,8 +135,6 @@ class Settings:
 
     def _meant(self, option: str, value: Any) -> Any:
         """Return a path relative to the file's folder, a connection string, or what is neither."""
-        if option == "revoked":
-            return "=".join(map(self._path, value.split("=")))
         if option not in _PATHS or not value:
             return value
         is_place = option in _PLACES and is_connection(value)

@@ -293,8 +293,7 @@ def _keys(options: argparse.Namespace) -> int:
     if options.rotate:
         return _rotate(options)
     store, worst = _store(options), 0
-    gone = tuple(each.partition("=")[0] for each in store.revoked)
-    listed = {"records": store.key, "journal": store.journal_key, "revoked": gone}
+    listed = {"records": store.key, "journal": store.journal_key}
     for what, files in listed.items():
         for file in files:
             try:
@@ -306,7 +305,7 @@ def _keys(options: argparse.Namespace) -> int:
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
             if found.kind == "key with a passphrase":
                 does = "has a passphrase"
-            elif what != "revoked" and file == files[0] and found.kind != "public key":
+            elif file == files[0] and found.kind != "public key":
                 does = "signs"
             print(f"{what:<8} {found.public.id} {_mode(file)} {shell(file)} {does}")
     return worst
