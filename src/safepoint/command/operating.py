@@ -60,8 +60,8 @@ Never with any of these, and never over those in use: the anchors.
 
 In your application, with safepoint.langgraph (safepoint.agent_framework has the same):
   saver = SealedSaver.from_settings("{name}")
-or, with safepoint.places:
-  ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
+or, with safepoint.settings:
+  ledger, gate = open_store("{name}")"""
 _SAID: Final = ("created", "kind", "app", "label", "tools", "previous")
 
 
