@@ -86,7 +86,6 @@ class Store:
         store: the name of the store.
         storage: a folder of files, an SQLite file, or the connection string of your workers.
         key: the key files that sealed the records, secret or public, newest first.
-        revoked: `FILE=PATH`: a stolen key, and a copy of the anchor from before the theft.
         anchor: the file of the anchor, which detects a rollback, or its connection string.
         tenant: the tenant, if not all threads.
         approvers: the folder with the public keys of those who may approve: NAME.pub, and below
@@ -104,7 +103,6 @@ class Store:
     store: str | None = None
     storage: str | None = None
     key: tuple[str, ...] = ()
-    revoked: tuple[str, ...] = ()
     anchor: str | None = None
     tenant: str = ""
     approvers: str | None = None
@@ -137,7 +135,7 @@ class Store:
         ledger = Ledger(
             self.storage_of(stack, write=write, limits=limits),
             store=self.store,
-            keys=keyring_of(self.key, self.revoked, signs=write),
+            keys=keyring_of(self.key, signs=write),
             codec=codec,
             anchor=open_anchor(self.anchor, stack, write=write),
             **{"journal": self.journal_of(stack) if write else None, **more},

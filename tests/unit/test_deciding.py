@@ -553,14 +553,6 @@ def test_anything_else_is_no(office: Office, typed: str) -> None:
     assert tree(office.folder / "answers") == before
 
 
-def test_a_tenants_thread_is_typed_as_it_is_listed(office: Office) -> None:
-    office.flow().start(office.ledger().tenant("acme"), thread="order-7")
-    command = ("approve", "invoices", "@acme/order-7", *DANA)
-    status, screen, out = talk(office.folder, command, (LAST, "@acme/order-7\n"))
-    assert status == 0, screen
-    assert "dana approved" in out
-
-
 @pytest.mark.parametrize(("client", "typed"), [("", "\n"), (" ", " \n"), ("no", "\x04")])
 def test_no_thread_id_of_a_client_is_typed_by_one_key(
     office: Office, client: str, typed: str

@@ -60,8 +60,8 @@ Keep the anchors out of both backups, and never restore one over the anchor in u
 
 In your application, with safepoint.langgraph (safepoint.agent_framework has the same):
   saver = SealedSaver.from_settings("{name}")
-or, with safepoint.places:
-  ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
+or, with safepoint.settings:
+  ledger, gate = open_store("{name}")"""
 _SAID: Final = ("created", "kind", "app", "label", "tools", "previous")
 
 
@@ -293,8 +293,7 @@ def _keys(options: argparse.Namespace) -> int:
     if options.rotate:
         return _rotate(options)
     store, worst = _store(options), 0
-    gone = tuple(each.partition("=")[0] for each in store.revoked)
-    listed = {"records": store.key, "journal": store.journal_key, "revoked": gone}
+    listed = {"records": store.key, "journal": store.journal_key}
     for what, files in listed.items():
         for file in files:
             try:
@@ -306,7 +305,7 @@ def _keys(options: argparse.Namespace) -> int:
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
             if found.kind == "key with a passphrase":
                 does = "has a passphrase"
-            elif what != "revoked" and file == files[0] and found.kind != "public key":
+            elif file == files[0] and found.kind != "public key":
                 does = "signs"
             print(f"{what:<8} {found.public.id} {_mode(file)} {shell(file)} {does}")
     return worst
