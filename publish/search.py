@@ -21,7 +21,7 @@ _PARAGRAPH: Final = re.compile(r"</p>|</li>|\n")
 _SHORTEST: Final = 3
 _TAG: Final = re.compile(r"<[^>]+>")
 # Words lead to the pages that teach, before lists and reference. Names lead to what has them.
-_TEACHING: Final = ("building/", "guide/", "moving-in/", "security/", "stores/", "words/")
+_TEACHING: Final = ("guide/", "moving-in/", "security/", "stores/", "words/")
 _LISTING: Final = ("command/checks/",)
 _BOOST: Final = 2
 

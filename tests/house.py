@@ -11,8 +11,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from safepoint import (
     Approver,
     Approvers,
@@ -146,6 +144,8 @@ def ledger_in(folder: Path, kind: str, key: SigningKey = KEY) -> Ledger:
 
 def refused(why: type[CheckpointError] | str, act: Callable[..., object], *given: Any) -> str:
     """Return the message of a refusal: of this error, or of an approval for this reason."""
+    import pytest  # here: the site is made of the zoo, which uses this module, where nobody tests
+
     error, match = (ApprovalRefused, why) if isinstance(why, str) else (why, None)
     with pytest.raises(error, match=match) as refusal:
         act(*given)

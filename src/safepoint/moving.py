@@ -18,12 +18,13 @@ import sqlite3
 import stat
 import sys
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, is_dataclass
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import groupby
 from pathlib import Path, PurePath
@@ -76,7 +77,6 @@ _PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _LINE: Final = b'{"outcome": "'  # each line of a report begins with this
 _NOTHING: Final = "Nothing of this thread was sealed."
 _GONE: Final = f"{_NOTHING} If it was removed on purpose, pass allow_missing_past=True."
-_MOST: Final = 10**9
 _VERSION: Final = "1.0"  # of Agent Framework's checkpoints
 
 
@@ -140,6 +140,7 @@ def move(
     *,
     report: str | os.PathLike[str],
     vouched_by: str = "",
+    only: Sequence[str] = (),
 ) -> list[Moved]:
     r"""Seal unsigned states as new threads, if somebody vouches for them.
 
@@ -189,6 +190,8 @@ def move(
         report: a file of JSON lines that this appends to: one line, on disk, before each thread is
             sealed, one after it, and one for each refused thread.
         vouched_by: your name, if you vouch for all of these states.
+        only: which threads, by their names in the source or by patterns such as `acme-*`. If a
+            database has threads of several tenants, move those of each into that tenant's ledger.
 
     Returns:
         The result for each thread.
@@ -212,6 +215,8 @@ def move(
         file = stack.enter_context(_report(os.fspath(report))) if vouched_by else None
         mover = _Mover(ledger, file, said, counts=callable(source) and into is not ledger)
         for name, states in threads:
+            if only and name not in only and not any(fnmatchcase(name, each) for each in only):
+                continue
             try:
                 moved = mover.take(name, states)
             except _OF_THE_THREAD as error:
@@ -312,7 +317,7 @@ class _Mover:
             thread, waits = each.thread, each.waits
             digests.append(each.digest)
             try:
-                self.ledger.codec.encode(self._state(each, _MOST))
+                self.ledger.codec.encode(self._state(each, 10**9))  # more follow nowhere
             except (EncodeError, DecodeError, LimitExceeded) as error:
                 where = "" if each.source in ("", name) else f"{quoted(each.source)}: "
                 raise type(error)(f"{where}{error.what}", error.do) from None
@@ -1025,6 +1030,8 @@ def commands(sub: Any) -> None:
     parser.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
     parser.add_argument("--app", default="", metavar="NAME", help="what wrote them")
     parser.add_argument("--tenant", default="", metavar="NAME", help="whose threads they become")
+    what = "which thread, workflow or file, or those that fit: 'acme-*'; again for each (all)"
+    parser.add_argument("--only", metavar="PATTERN", action="append", default=[], help=what)
     what = "a dataclass, Enum or pydantic model in the states, whose module runs; again for each"
     parser.add_argument("--type", metavar="MODULE:CLASS", action="append", default=[], help=what)
     flag(parser, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
@@ -1034,17 +1041,17 @@ def commands(sub: Any) -> None:
 
 def _command(options: argparse.Namespace) -> int:
     report = options.report or f"{os.path.abspath(options.source)}.moved"  # noqa: PTH100  no links
-    settings = read(options.config)
     with ExitStack() as stack:
-        ledger = settings.store(options.name).opened(stack, write=options.vouch)
+        ledger = read(options.config).store(options.name).opened(stack, write=options.vouch)
         ledger = ledger.tenant(options.tenant) if options.tenant else ledger
         what, opened, into = _ends(options.source, ledger, options)
         vouched_by = Actor.process().name if options.vouch else ""
-        done = move(opened, into, report=report, vouched_by=vouched_by)
+        done = move(opened, into, report=report, vouched_by=vouched_by, only=options.only)
+    if options.only and not done:
+        options.refuse("nothing there has such a name")
     for each in done:
         if each.outcome == REFUSED:
-            path = each.source if what == "thread" else str(Path(options.source, each.source))
-            print(f"{shell(path)}: {each.reason}", file=sys.stderr)
+            print(f"{shell(each.source)}: {each.reason}", file=sys.stderr)
         elif not options.vouch:
             has = counted(each.checkpoints, "checkpoint")
             print(f"{shell(each.source)} {each.outcome} as {each.thread}, with {has}.")

@@ -1,26 +1,17 @@
 """Both adapters go on from wherever a killed process left a store: no alarm, and nothing twice.
 
 A ledger appends one record after the other, and then moves the anchor: the crash driver holds that
-each is whole. So whoever is killed leaves the first records of a run, anchored or not yet. And
-processes are killed by SIGKILL: the next one has all that they had acknowledged.
+each is whole. So whoever is killed leaves the first records of a run, anchored or not yet.
 """
 
 from __future__ import annotations
 
 import asyncio
-import random
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
-from itertools import islice
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
-from safepoint import Ledger
 from tests.harness.optional import need
-from tests.house import House, Memory, ledger_in
+from tests.house import House, Memory
 
 need("langgraph", "needs safepoint[langgraph]")
 need("agent_framework", "needs safepoint[agent-framework]")
@@ -167,56 +158,3 @@ def test_a_workflow_goes_on_from_each_record() -> None:
         assert asyncio.run(paid(storage, did)) == wanted
         assert saved is not None
         assert not {*did} & saved.state.keys()
-
-
-# --- SIGKILL
-
-
-def run_graph(saver: Any) -> None:
-    ended(graph(saver, []))
-
-
-def run_workflow(storage: Any) -> None:
-    asyncio.run(paid(storage, []))
-
-
-def work(folder: str, run: str) -> None:
-    """Run to the end in this process, and print the head after each save that has returned."""
-    ledger, adapter = ledger_in(Path(folder), "sqlite"), globals()[run]
-    save = Ledger.save
-
-    def say(self: Ledger, thread: str, *given: Any, **options: Any) -> Any:
-        saved = save(self, thread, *given, **options)
-        print(thread, saved.sequence, saved.digest, flush=True)
-        return saved
-
-    Ledger.save = say  # type: ignore[method-assign]
-    adapter((SealedSaver if adapter is run_graph else SealedCheckpointStorage)(ledger))
-
-
-@pytest.mark.parametrize("run", [run_graph, run_workflow])
-def test_what_a_killed_process_had_saved_is_there(
-    run: Callable[[Any], None], tmp_path: Path
-) -> None:
-    """It is killed after some lines, wherever it is by then; another one goes on."""
-    code = f"from {__name__} import work; work({str(tmp_path)!r}, {run.__name__!r})"
-    chance, told, kills, status = random.Random(1), set[str](), 0, -9  # noqa: S311
-    while status:
-        with subprocess.Popen([sys.executable, "-c", code], stdout=-1, text=True) as process:
-            assert process.stdout
-            lines = [*islice(process.stdout, chance.randrange(1, 4) if kills < 3 else None)]
-            if kills < 3:
-                process.kill()
-            status, kills = process.wait(), kills + 1
-        assert status in (0, -9)
-        told.update(lines)
-        ledger = ledger_in(tmp_path, "sqlite")
-        found = {
-            f"{thread} {link.sequence} {link.digest}\n"
-            for thread in ledger.threads()
-            for link in ledger.back(thread)
-        }
-        assert told <= found
-    for thread in ledger.threads():
-        ledger.verify(thread)
-    assert told

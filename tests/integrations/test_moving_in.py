@@ -23,9 +23,10 @@ from uuid import UUID
 
 import pytest
 
-from safepoint import Keyring, Ledger, Limits, SigningKey, SQLiteJournal
+from safepoint import Keyring, Ledger, Limits, SigningKey, SQLiteJournal, open_ledger
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, ResumeRefused, Unavailable
+from safepoint.core.names import thread_name
 from tests.harness.optional import need
 from tests.house import House
 
@@ -286,6 +287,26 @@ def test_all_types_that_are_not_listed_are_named_at_once(
     assert "order-8 would be sealed as order-8" in capsys.readouterr().out
     assert main([*command, "--vouch"]) == 0
     assert "answer, and take it from whoever resumes them: order-8.\n" in capsys.readouterr().out
+
+
+def test_several_tenants_come_out_of_one_database(
+    lite: Old, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each takes its own, by name or pattern, and a name that nothing has is told."""
+    for thread in ("acme-1", "acme-2", "globex-1", "[x]"):
+        asked(lite, thread)
+    monkeypatch.setenv("HOME", str(lite.folder))
+    main(["init", "moved"])
+    command = ["move", str(lite.source), "moved", "--vouch"]
+    for tenant, names in (("acme", ["acme-*"]), ("globex", ["globex-1", "[x]"])):
+        assert main([*command, "--tenant", tenant, *(f"--only={each}" for each in names)]) == 0
+    whole = open_ledger("moved")
+    found = {each: sorted(whole.tenant(each).threads()) for each in whole.tenants()}
+    assert found == {"acme": ["acme-1", "acme-2"], "globex": ["globex-1", thread_name("[x]")]}
+    assert whole.threads() == []
+    capsys.readouterr()
+    assert main([*command, "--only", "acme"]) == 2
+    assert "nothing there has such a name" in capsys.readouterr().err
 
 
 # --- interrupted, or there already

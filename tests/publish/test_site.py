@@ -64,7 +64,7 @@ def test_every_page_is_in_the_navigation_once_and_says_what_it_is(real: Project)
     assert where["reference/index.md"] == ("reference/", "reference.md")
 
 
-@pytest.mark.parametrize("name", ["resume", "logins", "places", "scanners"])
+@pytest.mark.parametrize("name", ["resume", "logins", "places", "scanners", "journal", "models"])
 def test_the_words_of_a_drawing_are_large_enough_on_a_phone_and_stay_inside(
     real: Project, name: str
 ) -> None:
@@ -154,7 +154,7 @@ CHANGES: Final = {
     "docs/threat-model.md": ("# Threat model", "# Changed model", "threat-model/"),
     "snippets/strict_codec.py": ('"""', '"""Changed snippet. ', "examples/strict_codec.py"),
     "src/safepoint/rules.toml": ("is a trust boundary", "is a changed one", "data/rules.json"),
-    "src/safepoint/testing/storages.py": ("The claims", "The changed claims", "reference/testing/"),
+    "src/safepoint/testing/storages.py": ("The claims", "The changed claims", "reference/storage/"),
 }
 
 

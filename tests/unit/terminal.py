@@ -41,6 +41,7 @@ def talk(
     rows: int = 60,
     columns: int = 100,
     session: bool = False,
+    shown: bool = False,
 ) -> tuple[int, str, str]:
     """Type to `safepoint` on a terminal of its own; return its status, the screen, the output.
 
@@ -53,6 +54,7 @@ def talk(
         rows: of the terminal.
         columns: of the terminal.
         session: the terminal is that of its session alone, and not its standard input.
+        shown: its output is on the terminal, too.
     """
     ours, theirs = os.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
@@ -61,7 +63,7 @@ def talk(
         command,
         stdin=theirs,
         stderr=theirs,
-        stdout=subprocess.PIPE,
+        stdout=theirs if shown else subprocess.PIPE,
         cwd=folder,
         env=settled(folder),
         text=True,
@@ -100,7 +102,7 @@ def talk(
         out, _ = process.communicate(timeout=600)
     assert is_shown(ours), screen
     os.close(ours)
-    return process.returncode, screen.replace("\r\n", "\n"), out
+    return process.returncode, screen.replace("\r\n", "\n"), out or ""
 
 
 def show(terminal: int) -> None:

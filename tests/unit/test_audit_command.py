@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from safepoint import FileCheckpointStorage
 from safepoint.audit.looking import CHECKS
 from safepoint.command.cli import main
 from tests.zoo.build import Deployed
@@ -82,8 +81,6 @@ def test_a_wrong_value_is_one_line_and_no_traceback(
         ("key", ["none"], "SP22.unsafe"),
         ("anchor", "none", "SP15.unavailable"),
         ("anchor", "KEYS", "SP15.unavailable"),
-        ("revoked", ["none"], "SP22.unsafe"),
-        ("revoked", ["KEYS/key=none"], "SP22.unavailable"),
         ("approvers", "none", "SP19.unavailable"),
         ("approvers", "KEYS", "SP19.unsafe"),
     ],
@@ -115,22 +112,6 @@ def test_odd_paths_give_one_line_and_no_traceback(
 
 
 # --- what goes wrong on the way
-
-
-def test_what_stops_it_half_way_comes_after_what_it_found(
-    deployed: Deployed, out: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def gone(*_: Any, **__: Any) -> None:
-        raise ConnectionError
-
-    deployed.storage.chmod(0o750)
-    monkeypatch.setattr(FileCheckpointStorage, "threads", gone)
-    code, lines, err = out(deployed.arguments(anchor=None))
-    assert (code, err) == (2, [])
-    assert rules(lines) == ["SP01 warning"]
-    begins = f"audit.failed error: {deployed.storage} was not checked (records): The storage could"
-    assert lines[0].startswith(begins)
-    assert ": 1 error, 1 warning, 1 of them about what was not seen." in lines[2]
 
 
 @pytest.mark.parametrize("name", ["places", "contents", "records"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import os
 import pickle
 import sqlite3
 from contextlib import closing
@@ -14,11 +13,9 @@ from typing import Any
 
 import pytest
 
-from safepoint import FileCheckpointStorage, Keyring, Ledger, Limits, SigningKey
+from safepoint import Limits
 from safepoint.audit import contents
 from safepoint.audit.contents import Contents
-from safepoint.audit.finding import content
-from safepoint.models import inspect
 from tests.zoo.build import zipped
 
 SMALL = Limits(state_bytes=10_000, depth=8, items=100)
@@ -30,46 +27,6 @@ def check_contents(folder: Path) -> list[Any]:
 
 def ids(findings: list[Any]) -> str:
     return " ".join(each.id for each in findings)
-
-
-def test_a_store_of_sealed_records_has_no_finding(tmp_path: Path) -> None:
-    """Whatever odd names its states have, and whatever was deleted."""
-    storage, keys = FileCheckpointStorage(tmp_path / "state"), Keyring(SigningKey.generate())
-    ledger, store = Ledger(storage, store="invoices", keys=keys), tmp_path / "state"
-    for thread in ("a", "b"):
-        ledger.save(thread, {"__type__": 1, "type": "msgpack", "bytes": pickle.dumps([1])})
-    ledger.delete("b")
-    ledger.erase("b")
-    (store / "a/empty").touch()
-    assert check_contents(store) == []
-    (store / "a/link").symlink_to("/etc/passwd")
-    os.mkfifo(store / "a/pipe")
-    assert ids(check_contents(store)) == "SP03.unseen-link SP03.unseen"
-
-
-def test_what_cannot_be_looked_at_is_a_warning_and_hides_no_other_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / name).write_bytes(pickle.dumps([1]))
-    scandir = os.scandir
-
-    def unreadable(path: Any, *rest: Any) -> Any:
-        if str(path).endswith(("/a", "/closed")):
-            raise PermissionError(13, "Permission denied")
-        return content(path, *rest) if rest else scandir(path)
-
-    def broken(path: str) -> Any:
-        return inspect(path) if path.endswith("/c") else 1 / 0
-
-    (tmp_path / "closed").mkdir()
-    monkeypatch.setattr(contents, "content", unreadable)
-    monkeypatch.setattr(contents, "inspect", broken)
-    monkeypatch.setattr(os, "scandir", unreadable)
-    found = {Path(each.where).name: each.id for each in check_contents(tmp_path)[:-1]}
-    unseen = dict.fromkeys(("a", "b", "closed"), "SP03.unseen")
-    assert {name: which for name, which in found.items() if name != "c"} == unseen
-    assert found["c"] == "SP03.pickle"
 
 
 # --- one file in a folder: what all checks find
@@ -135,14 +92,6 @@ def test_content_decides_what_a_file_is(tmp_path: Path, found: str) -> None:
         (folder / "notes.txt").write_bytes(data)
         told = ids(check_contents(folder)).split()
         assert sorted(told) == sorted({*found.split(), TAG, "SP02.unsealed"}), data
-
-
-def test_json_that_is_larger_than_what_is_read_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(contents, "DEFAULT_LIMITS", SMALL)
-    (tmp_path / "a").write_bytes(b"[" + b" " * SMALL.record_bytes + b'{"__type__": 1}]')
-    assert ids(check_contents(tmp_path)) == "SP10.format SP11.size SP02.unsealed"
 
 
 @pytest.mark.parametrize("data", [b"safepoint/1 x\n", b"0000000001\nsafepoint/1 x", b"\1"])

@@ -197,17 +197,6 @@ def test_a_pipe_or_a_device_is_not_even_opened(root: Path, monkeypatch: pytest.M
     assert "a pipe, a socket or a device" in found.what
 
 
-def test_one_path_that_is_not_there_hides_no_other(root: Path) -> None:
-    (root / "x.pt").write_bytes(RUNS)
-    code, out, err = said("audit", root / "none", root)
-    assert (code, err) == (2, "")
-    failed, found, summary = out.splitlines()
-    assert found.startswith("SP24.runs-code error: ")
-    which = f"audit.failed error: {root}/none was not checked (files): "
-    assert failed == f"{which}{root}/none does not exist. Check the path."
-    assert summary.startswith(f"Looked at {root} (1 model): 2 errors, ")
-
-
 # --- settings
 
 
@@ -236,14 +225,6 @@ def test_the_settings_say_what_to_look_at(told: Path) -> None:
         assert (code, ids(out), err) == (1, found, "")
     code, out, _ = said("audit", "--store", "invoices", folder=told)
     assert (code, ids(out)) == (0, found[1:])
-
-
-def test_a_store_that_cannot_be_found_hides_no_other(told: Path) -> None:
-    with (told / "safepoint.toml").open("a") as file:
-        file.write('[stores.orders]\nstorage = "env:NOBODY_SETS_THIS"\n')
-    code, out, err = said("audit", folder=told)
-    assert (code, ids(out), err) == (2, ["SP03.sl08", "SP15.one-owner"], "")
-    assert "audit.failed error: orders was not checked (settings): " in out
 
 
 @pytest.mark.parametrize(

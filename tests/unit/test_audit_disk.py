@@ -116,23 +116,6 @@ def test_a_location_that_is_not_private(root: Path, plant: Plant, expected: str)
     assert located(root) == expected
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-@pytest.mark.parametrize(
-    ("name", "expected"),
-    [
-        ("state", "SP04.other-owner"),
-        (".", "SP01.stranger"),
-        ("state/a/0000000002.checkpoint", "SP04.other-owner"),
-        ("link", "SP01.stranger"),
-    ],
-)
-def test_a_location_of_somebody_else(root: Path, name: str, expected: str) -> None:
-    (root.parent / "link").symlink_to(root.parent)
-    os.chown(root.parent / name, 65534, -1, follow_symlinks=False)
-    assert located(root.parent / "link/state") == expected
-    os.chown(root.parent, 0, -1)
-
-
 def test_where_it_lies(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In what the system empties, and on a network."""
     monkeypatch.setattr(folder, "temp_folders", lambda: ["/elsewhere", str(root.parent), "/"])
@@ -193,29 +176,6 @@ def looked(places: Store, **changed: Path) -> str:
     return ids(check_places(found, [places.key[0]]))
 
 
-def astray(path: Path) -> None:
-    made(path / "a.key", b"\n-----BEGIN EC PRIVATE KEY-----\n")
-    SigningKey.generate().to_file(path / "b.key")
-    SigningKey.generate().public.to_file(path / "c.key")
-    os.mkfifo(path / "pipe")
-
-
-PLACES: Table = {
-    "as the defaults set it up": ("", lambda p: None),
-    "others write it": ("SP01.readable SP04.writable", lambda p: p.chmod(0o770)),
-    "keys in it": ("SP08.inside SP08.inside SP08.public-inside", astray),
-}
-
-
-@pytest.mark.parametrize("part", PARTS[1:])
-@cases(PLACES)
-def test_a_part_that_is_not_as_it_should_be(
-    places: Store, part: str, plant: Plant, expected: str
-) -> None:
-    plant(folder_of(places, part))
-    assert looked(places) == expected
-
-
 @pytest.mark.parametrize("part", PARTS[1:])
 @pytest.mark.parametrize("where", ["", "inside", "..", "link"])
 def test_parts_in_one_place(places: Store, part: str, where: str, tmp_path: Path) -> None:
@@ -226,19 +186,6 @@ def test_parts_in_one_place(places: Store, part: str, where: str, tmp_path: Path
         path.symlink_to(storage)
     path.mkdir(mode=0o700, exist_ok=True)
     assert "SP22.together" in looked(places, **{part: path})
-
-
-def test_a_second_name_of_a_folder_hides_nothing(
-    places: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A mount gives a folder a second name, and no path tells."""
-    real, both = Path.samefile, {folder_of(places, each) for each in PARTS[:2]}
-
-    def samefile(one: Path, other: Any) -> bool:
-        return {one, other} == both or real(one, other)
-
-    monkeypatch.setattr(Path, "samefile", samefile)
-    assert looked(places) == "SP22.together"
 
 
 def test_a_key_that_others_can_reach_or_that_cannot_be_read(

@@ -6,19 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.attacks.outcome import MARKER
-from safepoint.attacks.payload import marker_pickle
 from safepoint.audit import Finding, audit, discover
-from safepoint.audit import models as looked_at
-from safepoint.audit.models import check_torch
-from safepoint.core.errors import MissingPackage
 from safepoint.models import Inspection, inspect
 from tests.harness.optional import need
 from tests.zoo.build import zipped
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
-import torch
 
 SYSTEM = b"cos\nsystem\n(S'id'\ntR."
 
@@ -30,17 +24,6 @@ def ids(found: list[Finding]) -> str:
 def check_models(folder: Path) -> list[Finding]:
     """Return what is found of models."""
     return [each for each in audit(folder) if each.rule in ("SP24", "SP25")]
-
-
-@pytest.mark.parametrize(
-    "name", ["model", "weights.dat", "net.npz", "net.safetensors", "notes.txt", "deep/er/.hidden"]
-)
-def test_a_pickle_that_runs_code_is_an_error_by_any_name(tmp_path: Path, name: str) -> None:
-    folder = tmp_path / "models"
-    (folder / name).parent.mkdir(parents=True)
-    (folder / name).write_bytes(marker_pickle(tmp_path / MARKER))
-    assert check_models(folder)[0].what == f"{folder / name} is a pickle, and asks for os.mkdir."
-    assert not (tmp_path / MARKER).exists()
 
 
 @pytest.mark.parametrize(
@@ -71,21 +54,6 @@ def test_no_file_hides_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(discover, "inspect", broken)
     found = ids(audit(tmp_path))
     assert (found.count("SP24.runs-code"), found.count("SP03.unseen")) == (6, 1)
-
-
-def test_an_old_torch_is_an_error_and_none_is_no_finding(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert check_torch() == []
-    with monkeypatch.context() as patch:
-        patch.setattr(torch, "__version__", "2.5.1")
-        (found,) = check_torch()
-    assert str(found).startswith("SP23.unsafe error: PyTorch 2.5.1 does not keep the promise")
-    assert found.do == "Upgrade: pip install 'torch>=2.10'"
-
-    def missing() -> None:
-        raise MissingPackage("There is none.", "Install it.")
-
-    monkeypatch.setattr(looked_at, "package", missing)
-    assert check_torch() == []
 
 
 ALONE = "PYTEST_DISABLE_PLUGIN_AUTOLOAD: 1"

@@ -227,24 +227,6 @@ def test_parts_apart_with_roles_of_any_name_on_an_old_server(server: Server, nam
         assert said(dsn(old, "anchor", "store_1")) == "one-login one-server"
 
 
-def test_everything_that_was_given_away_is_named(server: Server, name: str) -> None:
-    """The names of the roles tell whose it was, also when nothing is the owner's any more."""
-    do(server, "reassign owned by safepoint_owner to mally", database=name)
-    said = looked(server, name)
-    assert len(said) > 30
-    assert {*ids(said).split()} == {"owner"}
-
-
-def test_a_login_that_two_parts_share_has_more_than_either_needs(server: Server, name: str) -> None:
-    do(server, "grant safepoint_anchor to worker", database=name)
-    try:
-        assert (
-            ids(looked(server, name, anchor="worker")) == "needless needless one-login one-server"
-        )
-    finally:
-        do(server, "revoke safepoint_anchor from worker")
-
-
 WAYS = {  # the address and the sslmode of a way, and what is found
     ("", "prefer"): "",
     ("127.0.0.1", "disable"): "",
@@ -263,15 +245,6 @@ WAYS = {  # the address and the sslmode of a way, and what is found
 @pytest.mark.parametrize(("address", "mode"), WAYS)
 def test_a_way_on_which_others_could_listen_or_pass_for_the_server(address: str, mode: str) -> None:
     assert ids(judged("db", address, mode)) == WAYS[address, mode]
-
-
-def test_the_way_of_a_connection_is_looked_at(
-    server: Server, name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ipaddress.IPv4Address.is_loopback", False)
-    given = make_conninfo(dsn(server, name), host="127.0.0.1", sslmode="prefer")
-    found = check_postgres({"store": given})
-    assert "SP06.sslmode-prefer" in [each.id for each in found]
 
 
 def test_a_name_that_needs_quotes_breaks_out_of_no_line(server: Server, name: str) -> None:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from safepoint import SQLiteAnchor, SQLiteCheckpointStorage
 from safepoint.audit import folder
-from safepoint.audit.folder import check_database
 from safepoint.audit.profiles import (
-    _CHECKPOINT,
     Recognised,
-    kept_by_others,
     recognise_database,
 )
 from safepoint.stores import disk
 from tests.zoo.others import (
-    RESUME,
     agent,
     base,
     put,
@@ -101,38 +94,3 @@ def test_a_database_is_known_by_its_columns(
     assert found is not None
     assert (found.name, ids(found)) == (name, expected)
     assert {each: each.read_bytes() for each in root.iterdir()} == before
-
-
-def test_a_store_of_ours_is_none_of_others_whatever_was_done_to_it(root: Path) -> None:
-    SQLiteCheckpointStorage(root / "s.db").close()
-    SQLiteAnchor(root / "a.db", create=True).close()
-    for file in ("s.db", "a.db"):
-        assert recognise_database(str(root / file)) is None
-    with closing(sqlite3.connect(root / "s.db")) as thief:
-        thief.execute("pragma application_id = 7")
-        thief.execute("drop trigger checkpoints_update")
-        thief.commit()
-    assert recognise_database(str(root / "s.db")) is None
-    assert [each.id for each in check_database(str(root / "s.db"))] == ["SP13.unavailable"]
-    with closing(sqlite3.connect(root / "a.db")) as thief:
-        thief.execute("drop table heads")
-        thief.commit()
-    assert recognise_database(str(root / "a.db")) is None
-    put(root / "s.txt", "SQLite format 4")
-    assert recognise_database(str(root / "s.txt")) is None
-
-
-FILES: dict[str, tuple[object, str | None]] = {
-    "checkpoint": (dict.fromkeys(_CHECKPOINT), "Agent Framework checkpoint"),
-    "a name alone": ({"meta": {}}, None),
-    "a list": ([RESUME], None),
-    "part of a resume": ({"pipeline": [], "resumeAtIndex": 1}, None),
-    "no session": ('{"type": "session", "id": 7}', None),
-    "too deep": ('{"session":' * 100_000, None),
-}
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_is_known_by_what_it_holds(root: Path, name: str) -> None:
-    text, kind = FILES[name]
-    assert kept_by_others(put(root / "x", text).read_bytes()) == kind

@@ -36,19 +36,3 @@ def test_it_is_written_to_a_terminal_and_removed_and_never_to_a_pipe(tmp_path: P
     lines = [each for each in seen.split("\r") if each]
     assert lines[-2:] == ["Looked at 5 files and records", " " * len(lines[-2])]
     assert seen.endswith("\r")
-
-
-def test_what_is_found_on_the_way_takes_the_place_of_it(tmp_path: Path) -> None:
-    environ = {"HOME": str(tmp_path)}
-    command = [sys.executable, "-c", SLOWLY]
-    subprocess.run([*command, "init", "invoices"], env=environ, capture_output=True, check=True)
-    ours, theirs = pty.openpty()
-    try:
-        line = [*command, "verify", "invoices", "nobody"]
-        subprocess.run(line, env=environ, stdout=theirs, stderr=theirs, check=False)
-        seen = os.read(ours, 65536).decode()
-    finally:
-        os.close(ours)
-        os.close(theirs)
-    shown = "Looked at 1 of 1 thread"
-    assert f"{shown}\r{' ' * len(shown)}\rnobody: NotFound: " in seen

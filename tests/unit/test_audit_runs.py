@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -65,13 +65,6 @@ def without(*keys: SigningKey) -> Gate:
     more = {"carl": STRANGER.public} if len(keys) > 1 else {}
     people = {"dana": DANA.public, "erin": ERIN.public, **more}
     return Gate(approvers=Approvers(people, revoked=list(keys)))
-
-
-@dataclass
-class Cart:
-    """A type that the audit does not know."""
-
-    items: int
 
 
 class Noting(Ledger):
@@ -478,12 +471,6 @@ def test_what_a_thief_of_the_writers_key_forges_is_found(desk: Desk, name: str) 
     assert " ".join(desk.found(GATES.get(name, GATE))) == found
 
 
-def test_what_a_record_shows_by_itself_is_found_without_people(desk: Desk) -> None:
-    desk.asks()
-    desk.step()
-    assert desk.unverified() == {"SP19.unanswered"}
-
-
 # --- what is honest
 
 
@@ -512,21 +499,6 @@ def test_a_store_of_every_honest_kind_of_run_has_no_finding(kind: type[Ledger]) 
         ledger.save("notes", state)
     assert desk.found() == []
     assert desk.unverified() == set()
-
-
-@pytest.mark.parametrize("options", [{}, NEWER, {"tools": [BANK, MAIL]}])
-@pytest.mark.parametrize("gate", [TWO, without(DANA)])
-def test_an_approval_that_lapsed_and_was_given_again_has_no_finding(
-    desk: Desk, gate: Gate, options: State
-) -> None:
-    """Whatever this check is told of today's policy: people signed what they were asked then."""
-    desk.resume(desk.asks())
-    question = desk.question(gate=gate, **options)
-    assert "asked" in question.reasons
-    both = [yes(question, ERIN, "erin"), *([yes(question)] if gate is TWO else [])]
-    desk.resume(*both, gate=gate, **options).step()
-    assert desk.found() == []
-    assert desk.found(gate) == ([] if gate is TWO else ["SP19.revoked"])
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -564,20 +536,6 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(seed: int) ->
     assert done > 3
     notes = {"SP16.back", "SP19.first-kept", "SP19.pruned"}
     assert {*desk.found(), *desk.unverified()} <= notes
-
-
-def test_no_type_of_yours_is_needed(desk: Desk) -> None:
-    def fill(state: State) -> State:
-        return {"cart": Cart(7)}
-
-    def ask(state: State) -> Ask:
-        return Ask("pay", {"amount": Decimal("42.00")})
-
-    own = desk.ledger(codec=Codec([Cart]))
-    workflow = Workflow("shop", [fill, ask, _step], gate=GATE, tools=[BANK])
-    run = workflow.start(own, thread="order-7")
-    workflow.resume(own, "order-7", approvals=[yes(run.question)])
-    assert desk.found() == []
 
 
 # --- what cannot be read
@@ -643,15 +601,6 @@ def test_what_was_deleted_and_not_erased_or_cannot_be_asked(desk: Desk) -> None:
     assert desk.found() == []
     [finding] = audit(desk.ledger(anchor=Down()), gate=GATE, rule="SP15")
     assert finding.severity == "error"
-
-
-def test_who_verified_nothing_says_so(desk: Desk) -> None:
-    desk.asks()
-    desk.resume(yes(desk.question(1)), to=1).step()
-    [way] = audit(desk.ledger(), rule="SP16")
-    assert way.what == (
-        "order-7 #5 went back from #3 to #1, with 1 approval, which nobody verified here."
-    )
 
 
 # --- the approvers' keys

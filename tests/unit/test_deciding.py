@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -340,6 +341,50 @@ def test_a_run_is_named_by_how_only_it_begins(office: Office) -> None:
         assert office.say("deny", begin, digests[thread])[0] == status, begin
 
 
+def test_a_row_is_the_one_that_this_terminal_printed(
+    office: Office, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not the one that stands there by now, nor one of another list, terminal or store."""
+    runtime = office.folder / "runtime"
+    runtime.mkdir(0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+
+    def denied(row: str, store: str = "invoices", *steps: Any, **named: Any) -> str:
+        return "".join(talk(office.folder, ("deny", store, row, *DANA), *steps, **named)[1:])
+
+    def printed() -> list[list[str]]:
+        screen = talk(office.folder, ("waiting", "invoices"), shown=True, columns=200)[1]
+        return [line.split()[:2] for line in screen.splitlines()]
+
+    no_row = "The list that this terminal printed last has no row {} of {}. Print it: safepoint"
+    office.start()
+    office.start("1")  # as a client wants to be called
+    assert no_row.format(1, "invoices") in denied("1")
+    assert printed() == [["#", "run"], ["1", "order-7"], ["2", "'1'"]]
+    office.start("order-6", Ask("pay", {}, timedelta(hours=1)))  # which is the first by now
+    said = denied("1", "invoices", (LAST, "1\n"))
+    assert ("thread: order-7\n" in said, said.endswith("Nothing was signed.\n")) == (True, True)
+    assert "dana denied 'pay' in order-7." in denied("1", "invoices", (LAST, "order-7\n"))
+    for row, store in (("0", "invoices"), ("3", "invoices"), ("2", "refunds"), ("9" * 5000, "x")):
+        seen = re.sub(r"\s+", " ", denied(row, store))
+        assert no_row.format(row, store) in seen
+    assert no_row.format(1, "invoices") in denied("1", session=True)
+
+    assert printed()[1:] == [["1", "order-6"], ["2", "order-7"], ["3", "'1'"]]
+    assert office.flow().resume(office.ledger(), "order-7").denied
+    assert "order-7 waits for nobody. Nothing was signed." in denied("2")
+    folder = runtime / "safepoint"
+    (file,) = folder.iterdir()
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (file, folder)] == [0o600, 0o700]
+    file.write_text(file.read_text().replace(office.digests()["1"], f"sha256:{'0' * 64}"))
+    assert "1 asks something else than" in denied("3")
+    file.write_text("{")
+    assert no_row.format(3, "invoices") in denied("3")
+    folder.chmod(0o777)
+    assert [each[0] for each in printed()] == ["run", "order-6", "'1'"]  # no numbers
+    assert office.say("deny", "1")[0] == 0  # with its digest it is a name
+
+
 def test_a_hold_is_released_by_itself(office: Office) -> None:
     office.start()
     order = ("invoices", "order-7", "--key", "opal.key")
@@ -506,14 +551,6 @@ def test_anything_else_is_no(office: Office, typed: str) -> None:
     assert (status, out) == (1, "")
     assert screen.endswith("Nothing was signed.\n")
     assert tree(office.folder / "answers") == before
-
-
-def test_a_tenants_thread_is_typed_as_it_is_listed(office: Office) -> None:
-    office.flow().start(office.ledger().tenant("acme"), thread="order-7")
-    command = ("approve", "invoices", "@acme/order-7", *DANA)
-    status, screen, out = talk(office.folder, command, (LAST, "@acme/order-7\n"))
-    assert status == 0, screen
-    assert "dana approved" in out
 
 
 @pytest.mark.parametrize(("client", "typed"), [("", "\n"), (" ", " \n"), ("no", "\x04")])

@@ -290,11 +290,6 @@ def test_a_place_where_others_can_replace_things_is_no_place_to_begin(
     assert tree(home) == []
 
 
-def test_a_part_can_be_moved_elsewhere(home: Path, tmp_path: Path) -> None:
-    replace(at_home(home), anchor=str(tmp_path / "witness/invoices/heads.db")).create()
-    assert (tmp_path / "witness/invoices").is_dir()
-
-
 # --- a store in one line
 
 

@@ -259,6 +259,10 @@ CODE = {
         "storage = af.FileCheckpointStorage('x')",
     ],
     "SL13": ["serde = JsonPlusSerializer(pickle_fallback=True)"],
+    "SL16": [
+        "serde = JsonPlusSerializer(allowed_msgpack_modules=True)",
+        "serde = JsonPlusSerializer(allowed_json_modules=True)",
+    ],
     "SL14": [
         "def node(s):\n    if interrupt('pay?'):\n        pay()",
         "def node(s):\n    said = interrupt('pay?')\n    return pay() if said == 'yes' else None",
@@ -270,6 +274,7 @@ CODE = {
     "": [
         "from app import SqliteSaver as Own\nsaver = Own(), SealedSaver(ledger), SqliteSaver",
         "serde = JsonPlusSerializer(), JsonPlusSerializer(pickle_fallback=False)",
+        "serde = JsonPlusSerializer(allowed_msgpack_modules=[('app', 'Invoice')])",
         "def node(s):\n    return {'said': interrupt('what?')}",
         "def node(s):\n    said = interrupt('what?')\n    if s:\n        pay(said)",
         "def node(s):\n    if saver.ask('pay', s):\n        pay()",

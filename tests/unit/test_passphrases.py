@@ -104,7 +104,7 @@ def test_what_moved_on_while_the_passphrase_was_typed_is_not_signed(office: Offi
 
     status, screen, out = talk(office.folder, APPROVE, (LAST, "order-7\n"), (PHRASE, goes_on))
     assert (status, out) == (1, "")
-    assert "order-7 has moved on since it was shown. Nothing was signed." in screen
+    assert "order-7 waits for nobody. Nothing was signed." in screen
     assert tree(office.folder / "answers") == before
 
 

@@ -12,7 +12,7 @@ import argparse
 import json
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -106,11 +106,13 @@ def _waiting(options: argparse.Namespace) -> int:
     if options.format == "json":
         print_json({"waiting": [*map(_plain, waits)], "alarms": alarms})
         return 1 if alarms else 0
-    lines: list[str] = []
     if options.thread is not None:
         lines = [line for wait in waits for line in wait.lines]
-    elif waits:
-        lines = table([_HEAD, *map(_row, waits)])
+    else:
+        cells = [[*_HEAD], *map(_row, waits)]
+        if _remember(options.name, waits):
+            cells = [[str(number or "#"), *each] for number, each in enumerate(cells)]
+        lines = table(cells) if waits else []
     lines += [f"ALARM: {each['thread']}: {each['error']}: {each['message']}" for each in alarms]
     for line in lines:
         print("\n".join(rows(line, 1)))
@@ -119,6 +121,7 @@ def _waiting(options: argparse.Namespace) -> int:
     return 1 if alarms else 0
 
 
+_LARGEST: Final = 1 << 24
 _HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
 
 
@@ -152,19 +155,62 @@ def _plain(wait: Wait) -> dict[str, Any]:
     }
 
 
+# --- the list that this terminal printed last
+
+
+def _last_list() -> tuple[str, disk.opened]:
+    """Return the file that has it, and its folder. A terminal has a session of its own."""
+    disk.require_posix()
+    runtime = Path(os.environ.get("XDG_RUNTIME_DIR", ""))
+    folder = str((runtime if runtime.is_absolute() else Path.home() / ".cache") / "safepoint")
+    disk.create_root(folder)
+    return f"{folder}/list-{os.getsid(0)}", disk.folder(folder, folder)
+
+
+def _remember(store: str, waits: list[Wait]) -> bool:
+    """Write down what each row asks, if a terminal shows the list. If not, no row has a number."""
+    if not os.isatty(1):
+        return False
+    asked = [(each.ledger.tenant_name, each.question.thread, each.digest) for each in waits]
+    with suppress(OSError, RuntimeError, CheckpointError):
+        file, folder = _last_list()
+        with folder as fd:
+            data = json.dumps([store, asked]).encode()
+            disk.put(file, fd, data, over=True, temp=f".{os.getpid()}")
+            return True
+    return False
+
+
+def _row_asked(store: str, number: str) -> tuple[str, str, str]:
+    """Return the tenant, the thread and the digest of a row."""
+    with suppress(OSError, RuntimeError, ValueError, KeyError, CheckpointError):
+        file, folder = _last_list()
+        with folder as fd:
+            listed, asked = json.loads(disk.read(file, Path(file).name, fd, _LARGEST))
+        if listed == store:
+            tenant, thread, digest = dict(enumerate(asked, 1))[int(number)]
+            return tenant, thread, digest
+    raise NotFound(
+        f"The list that this terminal printed last has no row {number} of {store}.",
+        f"Print it: safepoint waiting {store}",
+    )
+
+
 # --- sign
 
 
 def _answer(options: argparse.Namespace) -> int:
     """Show a question, ask, look again, sign, and put it with the answers."""
     verb: Verb = options.verb
+    digest = options.digest
+    if digest is None and options.thread.isdecimal() and not options.tenant:
+        options.tenant, options.thread, digest = _row_asked(options.name, options.thread)
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "approver"), _begun(desk, options.thread)
-        desk.check(verb, person)
-        if desk.ledger.anchor is None:
+        if desk.ledger.anchor is None and verb == "deny":
             print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
-        wait = desk.choose(thread, options.digest)
+        wait = desk.choose(thread, digest)
         desk.check_open(wait, verb, person)
         if not _is_meant(wait, verb, options.digest):
             print("Nothing was signed.", file=sys.stderr)
@@ -278,8 +324,8 @@ def _people(options: argparse.Namespace) -> int:
         for *who, revoked in found:
             print(*who, *["revoked"] * revoked)
         return 0
-    what = "hold runs" if options.operator else "approve"
-    folder = store.operators if options.operator else store.approvers
+    approves = "approve", store.approvers
+    what, folder = ("hold runs", store.operators) if options.operator else approves
     if folder is None:
         raise ConfigurationError(
             f"Store {options.name} has no folder for their keys.",

@@ -18,7 +18,9 @@ from safepoint.rules import RULES, Rule
 from safepoint.shared.explanations import EXPLANATIONS, Explanation
 from safepoint.shared.terminal import add, unknown
 
-_FINDING: Final = re.compile(r"(?:.*/#)?((?:SP\d\d|any|audit)\.[\w-]+)(?![\w.-])", re.IGNORECASE)
+_FINDING: Final = re.compile(
+    r"(?:.*[/#])?((?:SP\d\d|any|audit)\.[\w-]+|SL\d\d)(?![\w.-])", re.IGNORECASE
+)
 
 _LIST: Final = "List them all: safepoint explain"
 
@@ -73,9 +75,6 @@ def _lines(name: str) -> Iterator[str]:
         yield from _of_finding(found[1])
         return
     wanted = _name(name).upper()
-    if re.fullmatch(r"SL\d\d", wanted):
-        yield from _of_finding(wanted)
-        return
     rule = RULES.get(wanted)
     if rule is None:
         if re.fullmatch(r"SP\d\d", wanted):

@@ -14,7 +14,8 @@ import os
 import stat
 import sys
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,7 +37,7 @@ from safepoint.places import (
     open_ledger,
 )
 from safepoint.settings import Settings, read
-from safepoint.shared.desk import beside
+from safepoint.shared.desk import Desk
 from safepoint.shared.states import read_as_json, view_of
 from safepoint.shared.terminal import (
     add,
@@ -53,20 +54,20 @@ from safepoint.shared.terminal import (
 from safepoint.stores import disk
 
 _AFTER: Final = """
-Back up together: storage, journal and answers, the storage first.
-Back up alone, encrypted, kept by somebody else: the keys.
-Never with any of these, and never over those in use: the anchors.
+Back up storage, journal and answers together, the storage first.
+Back up the keys separately and encrypted, and have somebody else keep that copy.
+Keep the anchors out of both backups, and never restore one over the anchor in use.
 
 In your application, with safepoint.langgraph (safepoint.agent_framework has the same):
   saver = SealedSaver.from_settings("{name}")
-or, with safepoint.places:
-  ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
+or, with safepoint.settings:
+  ledger, gate = open_store("{name}")"""
 _SAID: Final = ("created", "kind", "app", "label", "tools", "previous")
 
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    add(sub, "init", "begin a sealed, anchored store in the default places", _init, "NAME")
+    add(sub, "init", "create a sealed, anchored store in the default places", _init, "NAME")
     looks = "verify every record of a store, its links, its anchor, its journal and its answers"
     add_format(add(sub, "verify", looks, _verify, "NAME", "THREAD?"))
     lists = "list the threads of a store, or the records of one, or show a record, each verified"
@@ -108,7 +109,7 @@ def _init(options: argparse.Namespace) -> int:
     if not made:
         print(f"Store {name} is there, and nothing was changed:")
     else:
-        print(f"Store {name} was {'completed' if before else 'begun'}. Made: {', '.join(made)}.")
+        print(f"Store {name} was {'completed' if before else 'created'}. Made: {', '.join(made)}.")
     for each, path in parts.items():
         print(f"  {_mode(path)} {each:<14} {shell(path)}")
     print(_AFTER.format(name=name))
@@ -138,46 +139,54 @@ def _mode(path: str) -> str:
 
 
 def _verify(options: argparse.Namespace) -> int:
+    wrong, alarms, lines = Counter[int](), list[dict[str, str]](), list[str]()
+
+    @contextmanager
+    def looking(name: str) -> Iterator[None]:
+        """Say what does not verify in this block, and go on."""
+        try:
+            yield
+        except CheckpointError as error:
+            wrong[status_of(error)] += 1
+            alarms.append(alarm_of(name, error))
+            lines.append(": ".join(alarms[-1].values()))
+
     with ExitStack() as stack:
-        ledger = _store(options).opened(stack)
-        scopes = [ledger, *map(ledger.tenant, () if options.thread else ledger.tenants())]
-        threads = [
-            (each, thread)
-            for each in scopes
-            for thread in ([options.thread] if options.thread else each.threads())
-        ]
+        store, records, one = _store(options), list[int](), options.thread
+        ledger = store.opened(stack)
+        scopes = [ledger, *map(ledger.tenant, () if one else ledger.tenants())]
+        threads = [(each, name) for each in scopes for name in ([one] if one else each.threads())]
         if not threads:
             raise NotFound(
                 f"Store {options.name} has no thread, so nothing was verified.",
                 "Check its name, and where it is.",
             )
-        records, wrong, alarms = 0, Counter[int](), list[dict[str, str]]()
         with progress(f"of {counted(len(threads), 'thread')}"):
             for each, thread in threads:
                 tick()
-                try:
-                    count = each.verify(thread)
-                    if not count:
+                with looking(with_tenant(each.tenant_name, thread)):
+                    if not (count := each.verify(thread)):
                         _newest(each, thread)  # which says that there is none
-                    records += count
-                except CheckpointError as error:
-                    wrong[status_of(error)] += 1
-                    alarms.append(alarm_of(with_tenant(each.tenant_name, thread), error))
-        lines, good = [": ".join(each.values()) for each in alarms], len(threads) - wrong.total()
-        lines.append(f"{counted(good, 'thread')} verified, with {counted(records, 'record')}.")
+                    records.append(count)
+        verified = counted(len(records), "thread"), counted(sum(records), "record")
+        lines.append("{} verified, with {}.".format(*verified))
         if ledger.anchor is None:
             lines.append("No anchor: nobody would see that the newest records were cut off.")
         for status, what in enumerate(("does not verify", "could not be looked at"), 1):
             line = f"{counted(wrong[status], 'thread')} {what}.".replace("s does", "s do")
             lines += [line] * bool(wrong[status])
-        for name, outcome in () if options.thread else beside(_store(options), stack):
-            if isinstance(outcome, CheckpointError):
-                wrong[status_of(outcome)] += 1
-                alarms.append(alarm_of("", outcome))
-                lines.append(f"{name}: {type(outcome).__name__}: {outcome}")
-            elif name == "Journal" or outcome:
-                lines.append(f"{name}: {counted(outcome, 'entry').replace('ys', 'ies')}.")
-        say(options, "\n".join(lines), {"threads": good, "records": records, "alarms": alarms})
+        with looking("Journal"):
+            if not one and (journal := store.journal_of(stack, write=False)):
+                entries = (journal.tenant(store.tenant) if store.tenant else journal).verify()
+                lines.append(f"Journal: {counted(entries, 'entry').replace('ys', 'ies')}.")
+        with looking("Answers"):
+            if not one and store.answers is not None:
+                desk = Desk.open(store, stack)
+                people = desk.gate.approvers, desk.gate.operators
+                if entries := desk.answers.verify(*people, tenant=store.tenant):
+                    lines.append(f"Answers: {counted(entries, 'entry').replace('ys', 'ies')}.")
+        found = {"threads": len(records), "records": sum(records), "alarms": alarms}
+        say(options, "\n".join(lines), found)
         return 1 if wrong[1] else 2 * bool(wrong[2])
 
 
@@ -284,8 +293,7 @@ def _keys(options: argparse.Namespace) -> int:
     if options.rotate:
         return _rotate(options)
     store, worst = _store(options), 0
-    gone = tuple(each.partition("=")[0] for each in store.revoked)
-    listed = {"records": store.key, "journal": store.journal_key, "revoked": gone}
+    listed = {"records": store.key, "journal": store.journal_key}
     for what, files in listed.items():
         for file in files:
             try:
@@ -297,7 +305,7 @@ def _keys(options: argparse.Namespace) -> int:
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
             if found.kind == "key with a passphrase":
                 does = "has a passphrase"
-            elif what != "revoked" and file == files[0] and found.kind != "public key":
+            elif file == files[0] and found.kind != "public key":
                 does = "signs"
             print(f"{what:<8} {found.public.id} {_mode(file)} {shell(file)} {does}")
     return worst

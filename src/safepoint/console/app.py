@@ -260,7 +260,7 @@ class Console:
             raise ConfigurationError("Nothing is signed here.", "Start it with --key.")
         with self._desk(subject) as desk:
             name = desk.owner(signer.key, what)
-        acts = partial(self._check, subject, name), partial(self._signed, subject)
+        acts = partial(self._check, subject, signer.key), partial(self._signed, subject)
         task = Task(subject, tuple(_about(subject, name)), name, signer.file, *acts)
         try:
             task.check()
@@ -270,23 +270,24 @@ class Console:
         self._forms.led_to(form, made)
         return RedirectResponse(f"{self._home}/signature/{made}", 303)
 
-    def _check(self, subject: Subject, name: str) -> None:
+    def _check(self, subject: Subject, key: str) -> None:
         """Refuse what must not be signed, or would mean nothing.
 
         Raises:
-            ApprovalRefused: the run has moved on since, or they said so before.
+            ApprovalRefused: they may not any more, the run has moved on, or they said so before.
             CheckpointError: another reason.
         """
         with self._desk(subject) as desk:
             if subject.question is None:
+                desk.owner(key, "operator")
                 holds = [each.hold for each in desk.holds(desk.thread(subject.thread))]
-                desk.check_listed(name, desk.gate.operators, "operator")
                 if subject.act == "release" and subject.hold not in holds:
                     raise ResumeRefused(
                         f"That hold of {subject.thread} has been released already.",
                         "Nothing was signed. Look at the run again.",
                     )
                 return
+            name = desk.owner(key, "approver")
             desk.recheck(subject.question, cast(Verb, subject.act), name)
 
     def _signed(self, subject: Subject, person: Approver) -> Signed:

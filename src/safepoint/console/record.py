@@ -130,11 +130,10 @@ class Record:
         if not name:
             return f"This console has no key of an approver of {self.store}, to sign with."
         try:
-            self.desk.check(verb, name)
+            self.desk.check_open(wait, verb, name)
             failed = [each for each in self.checks if not each.ok and verb == "approve"]
             if failed:
                 return failed[0].text
-            self.desk.check_open(wait, verb, name)
         except CheckpointError as error:
             return error.what
         return ""
@@ -233,8 +232,7 @@ class _History:
         if header.kind == "state":
             self.first, self.newest = self.first or opened, opened
         if self.end - header.sequence < MOST:
-            revoked = " (revoked by now)" * (self.ledger.keys.revoked(key) is not None)
-            self.record.history.append(Trace(header, f"{key}{revoked}", tuple(self._who(opened))))
+            self.record.history.append(Trace(header, key, tuple(self._who(opened))))
 
     def ask(self) -> None:
         """Tell what the run asks at the end that was verified."""

@@ -16,7 +16,6 @@ from typing import Final, Literal, NamedTuple
 
 from safepoint.core.errors import (
     ApprovalRefused,
-    CheckpointError,
     ConfigurationError,
     NotFound,
     ResumeRefused,
@@ -27,7 +26,7 @@ from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of, thread_name, with_tenant
 from safepoint.places import Store
 from safepoint.resume.answers import Answers, Order, in_force
-from safepoint.resume.approval import Answer, Approver, Approvers, Question, Reason, shown
+from safepoint.resume.approval import Answer, Approver, Question, Reason, shown
 from safepoint.resume.gate import Gate
 from safepoint.shared.questions import find_asked
 from safepoint.shared.terminal import when
@@ -212,22 +211,6 @@ class Desk:
 
     # --- sign
 
-    def check(self, verb: Verb, name: str) -> None:
-        """Refuse to let somebody answer where their answer would mean nothing.
-
-        Raises:
-            ConfigurationError: there is no anchor, so a yes could be to an old question.
-            ApprovalRefused: they are no approver.
-        """
-        if self.ledger.anchor is None and verb == "approve":
-            raise ConfigurationError(
-                f"{self.ledger.store} has no anchor, so nobody could tell an old question from"
-                " today's.",
-                "Nothing was signed. Name it in its settings: anchor. A no can be signed without"
-                " it.",
-            )
-        self.check_listed(name, self.gate.approvers, "approver")
-
     def owner(self, key: str, what: Role, name: str | None = None) -> str:
         """Return whose key it is. If a name is given, it has to be theirs.
 
@@ -244,25 +227,12 @@ class Desk:
             )
         return owner
 
-    def check_listed(self, name: str, people: Approvers, what: Role) -> None:
-        """Refuse somebody who is not among these people, or is no more.
-
-        Raises:
-            ApprovalRefused: they are not.
-        """
-        if name not in people.names:
-            raise ApprovalRefused(
-                f"{quoted(name)} is no {what} of {self.ledger.store}, or their key is revoked.",
-                f"Nothing was signed. Those who are: {', '.join(people.names) or 'nobody'}.",
-            )
-
     def choose(self, thread: str, digest: str | None) -> Wait:
         """Return what a thread waits for, which has this digest if one is named.
 
         Raises:
             ResumeRefused: it waits for nobody.
-            ApprovalRefused: it asks something else.
-            ConfigurationError: it asks several things, and none was named.
+            ApprovalRefused: it asks something else, or several things and none was named.
             CheckpointError: it does not verify.
         """
         waits = self.waits(thread)
@@ -271,16 +241,12 @@ class Desk:
             return fitting[0]
         if not waits:
             raise ResumeRefused(f"{thread} waits for nobody.", "Nothing was signed.")
-        look = f"safepoint waiting {self.ledger.store} {waits[0].name}"
-        if not fitting:
-            raise ApprovalRefused(
-                f"{thread} asks something else than {quoted(digest)}.",
-                f"Nothing was signed. Look again: {look}",
-                "mismatch",
-            )
-        raise ConfigurationError(
-            f"{thread} asks {len(waits)} things.",
-            f"Look at them with {look}, and name one by its --digest.",
+        asks = f"something else than {quoted(digest)}" if digest else f"{len(waits)} things"
+        raise ApprovalRefused(
+            f"{thread} asks {asks}.",
+            "Nothing was signed. Look at what it asks now, and name one by its --digest:"
+            f" safepoint waiting {self.ledger.store} {waits[0].name}",
+            "mismatch",
         )
 
     def check_open(self, wait: Wait, verb: Verb, name: str) -> None:
@@ -289,6 +255,7 @@ class Desk:
         Raises:
             ResumeRefused: the deadline has passed, and it is a yes.
             ApprovalRefused: they said so before; or somebody has denied it, and it is a yes.
+            ConfigurationError: there is no anchor, and it is a yes.
             RolledBack: the anchor does not know the thread, and it is a yes.
         """
         if verb == "approve" and wait.question.is_over():
@@ -304,6 +271,13 @@ class Desk:
             raise ApprovalRefused(f"{who} has denied it already.", _LOOK, "used")
         if verb == "deny":
             return
+        if self.ledger.anchor is None:
+            raise ConfigurationError(
+                f"{self.ledger.store} has no anchor, so nobody could tell an old question from"
+                " today's.",
+                "Nothing was signed. Name it in its settings: anchor. A no can be signed without"
+                " it.",
+            )
         if self.ledger.anchored(wait.question.thread) is None:
             raise RolledBack(
                 f"The anchor has not seen {wait.question.thread}, so nobody could tell an old"
@@ -321,23 +295,14 @@ class Desk:
         keys = [key for owner, key in self.gate.approvers.keys.values() if owner == name]
         return all(self.answers.is_settled(question, key) for key in keys)
 
-    def recheck(self, shown: Question, verb: Verb, name: str) -> Wait:
-        """Return what is asked with the question that was shown, if somebody may still answer it.
+    def recheck(self, shown: Question, verb: Verb, name: str) -> None:
+        """Refuse an answer if the question that was shown is not asked any more.
 
         Raises:
-            ApprovalRefused: the run has moved on since.
-            CheckpointError: as `check` and `check_open`; or the thread does not verify any more.
+            CheckpointError: as `choose` and `check_open`.
         """
-        self.check(verb, name)
-        for wait in self.waits(shown.thread):
-            if wait.question == shown:
-                self.check_open(wait, verb, name)
-                return wait
-        raise ApprovalRefused(
-            f"{shown.thread} has moved on since it was shown.",
-            "Nothing was signed. Look at what it asks now.",
-            "moved",
-        )
+        wait = self.choose(shown.thread, digest_of(shown.text.encode()))
+        self.check_open(wait, verb, name)
 
     def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Answer:
         """Sign the very question that was shown, and put that with the answers.
@@ -383,28 +348,3 @@ class Desk:
             )
         store, tenant = self.ledger.store, self.ledger.tenant_name
         return self.answers.release(operator, store, thread, fitting[0].hold, tenant=tenant)
-
-
-def beside(store: Store, stack: ExitStack) -> Iterator[tuple[str, int | CheckpointError]]:
-    """Verify what a store has besides its threads, as far as it is there: journal and answers.
-
-    Yields the name of each, with how many records it has, or with what is wrong.
-    """
-
-    def journal() -> int | None:
-        found = store.journal_of(stack, write=False)
-        scope = found and (found.tenant(store.tenant) if store.tenant else found)
-        return scope.verify() if scope else None
-
-    def answers() -> int | None:
-        if store.answers is None:
-            return None
-        desk = Desk.open(store, stack)
-        return desk.answers.verify(desk.gate.approvers, desk.gate.operators, tenant=store.tenant)
-
-    for name, look in (("Journal", journal), ("Answers", answers)):
-        try:
-            if (count := look()) is not None:
-                yield name, count
-        except CheckpointError as error:
-            yield name, error

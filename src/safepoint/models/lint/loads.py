@@ -31,6 +31,7 @@ Judged = tuple[str, str]  # an id, and what stands there, as a sentence
 _TORCH: Final = {name: kind for kind, names in DATA["torch"].items() for name in names}
 _EXACT: Final = {name: kind for kind, names in DATA["exact"].items() for name in names}
 _OFF: Final = {name: (is_on, re.compile(f), do) for name, (is_on, f, do) in DATA["off"].items()}
+_LOOSE: Final = {name: (kind, says) for name, (kind, says) in DATA["serializer"].items()}
 _LIKE: Final = {kind: re.compile(like) for kind, like in DATA["like"].items()}
 
 
@@ -107,12 +108,10 @@ def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged
     if loader in _SAYS and loader not in ("torch", "open"):
         kind, says = _SAYS[loader]
         return None if bound else (kind, f"{shown} {says}.")
+    if loader == "saver":
+        return "SL12", f"{shown} keeps state that nothing seals."
     if loader in _LIKE:
-        if loader == "saver":
-            return "SL12", f"{shown} keeps state that nothing seals."
-        if loader == "serializer" and _is(given.get("pickle_fallback"), True):
-            return "SL13", "A row of this saver may choose pickle, and then runs what it says."
-        return None
+        return next((_LOOSE[name] for name in _LOOSE if _is(given.get(name), True)), None)
     name = "safe" if loader == "checkpoint" else "weights_only"
     flag, keys = given.get(name), given.get("keys")
     if flag is None and not given.opaque and (bound or loader == "checkpoint"):
