@@ -16,7 +16,6 @@ from safepoint import (
     SigningKey,
     SQLiteAnchor,
 )
-from safepoint.core.keys import Revoked
 
 
 def opened(keys, state="state", anchor="anchor"):
@@ -90,6 +89,8 @@ def after(before, ledger):
         except CheckpointError as refusal:
             print(f"{type(refusal).__name__}: {refusal.what}")
             continue
+        if all_of_it and all_of_it[0].sequence > 1:
+            print(thread, "was pruned to", all_of_it[0].sequence)
         newer = [c for c in all_of_it if c.sequence > last]
         if newer:
             found[thread] = newer
@@ -110,7 +111,7 @@ for thread, checkpoints in late.items():
 
 # --8<-- [start:vouch]
 vouched = {"order-7": [2], "order-8": [2], "order-9": [1]}
-pruned: list[str] = []  # what you pruned or deleted, and no thief
+left_out: list[str] = []  # pruned, and not by you
 decision = {
     "by": "Dana",
     "why": "the bank's list of today's orders",
@@ -118,13 +119,12 @@ decision = {
 # --8<-- [end:vouch]
 
 # --8<-- [start:keep]
-revoking = Keyring(new, revoked=Revoked(old, until=before))
 ledger = opened(Keyring(new), "state-2027")
 for thread in evidence.threads():
-    keys = trusting if thread in pruned else revoking
-    source = opened(keys, "evidence", "anchor-tonight")
+    if thread in left_out:
+        continue
     try:
-        source.copy_to(ledger, threads=[thread], up_to=before)
+        evidence.copy_to(ledger, threads=[thread], up_to=before)
     except CheckpointError as refusal:
         print(f"{type(refusal).__name__}: {refusal.what}")
         late.pop(thread, None)

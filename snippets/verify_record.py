@@ -78,18 +78,11 @@ def parse(line_2):
     return header if has_state or not labelled else None
 
 
-def counts(until, sequence, digest, base):
-    if base or until is None or sequence > until[0]:
-        return False
-    return sequence < until[0] or digest == until[1]
-
-
 def open_record(
     record,
     place,
     keys,
     base=False,
-    revoked=None,
     limit=16781312,
     use=b"record",
 ):
@@ -107,20 +100,14 @@ def open_record(
     check(genuine, "SealBroken")
 
     header = check(parse(line_2), "SealBroken form")
-    sequence = int(header["sequence"])
     here = header["store"], header["tenant"], header["thread"]
     check(header["tenant"] == place[1], "SealBroken tenant")
-    check((*here, sequence) == place, "SealBroken place")
+    found = (*here, int(header["sequence"]))
+    check(found == place, "SealBroken place")
     check((header["kind"] == "base") == base, "SealBroken place")
 
     check(digest_of(rest) == header["digest"], "SealBroken")
-
-    digest = digest_of(line_2)
-    if revoked and key_id in revoked:
-        until = revoked[key_id]  # a sequence and a digest, or None
-        does_count = counts(until, sequence, digest, base)
-        check(does_count, "SealBroken revoked")
-    return header, digest, rest
+    return header, digest_of(line_2), rest
 
 
 def check_cipher(header, encrypted):
@@ -138,7 +125,6 @@ def verify_thread(
     keys,
     base=None,
     anchor=None,
-    revoked=None,
     use=b"record",
 ):
     """Return the states of all its records, or refuse.
@@ -156,7 +142,7 @@ def verify_thread(
     if base:
         first, record = base
         place = (*where, first)
-        header, _, _ = open_record(record, place, keys, True, revoked)
+        header, _, _ = open_record(record, place, keys, True)
         previous = header["previous"]
     check(not base or head >= first, "RolledBack missing")
     check(not anchor or anchor[0] >= first, "RolledBack missing")
@@ -167,7 +153,6 @@ def verify_thread(
             records[sequence],
             (*where, sequence),
             keys,
-            revoked=revoked,
             use=use,
         )
         check(header["previous"] == previous, "SealBroken chain")
@@ -475,9 +460,9 @@ def is_entry(value, tenant, chain):
     )
 
 
-def verify_journal(records, where, keys, anchor=None, revoked=None):
+def verify_journal(records, where, keys, anchor=None):
     """Return the entries of one chain, or refuse."""
-    options = {"anchor": anchor, "revoked": revoked, "use": b"journal"}
+    options = {"anchor": anchor, "use": b"journal"}
     try:
         states = verify_thread(records, where, keys, **options)
     except Refused:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from contextlib import ExitStack
 from copy import copy
 from functools import lru_cache, partial, wraps
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
@@ -43,8 +42,7 @@ class Tenanted:
     def from_settings(cls, store: str, *, worker: str | None = None, **options: Any) -> Self:
         """Open a store as the commands do: with its journal, and the people who may approve in it.
 
-        It is read from the file that SAFEPOINT_CONFIG names, or from the user's own settings, or
-        is in the default places. It stays open until the process ends.
+        As `safepoint.settings.open_store`.
 
         Args:
             store: the name of the store.
@@ -52,13 +50,11 @@ class Tenanted:
             options: the other arguments; `ledger` and `gate` are those of the store.
 
         Raises:
-            NotFound: there is no such store.
-            CheckpointError: the settings cannot be read, or a part of the store refuses.
+            CheckpointError: as `open_store`.
         """
         made: Callable[..., Self] = cls
-        found, stack = settings.read().store(store), ExitStack()
-        ledger = found.opened(stack, write=True, worker=worker)
-        return made(ledger, gate=found.gate_of(found.answers_of(stack)), **options)
+        ledger, gate = settings.open_store(store, worker=worker)
+        return made(ledger, gate=gate, **options)
 
     @property
     def ledger(self) -> Ledger:

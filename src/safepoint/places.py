@@ -56,8 +56,8 @@ _SQLITE: Final = b"SQLite format 3\0"
 # The first bytes of a log, of its index in either byte order, and of a journal.
 _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
 _LOST: Final = (
-    "Nothing was made in its place, so that the loss shows. Mount its volume, or put its own backup"
-    " back. An anchor that is lost for good is begun anew by name, once the storage verifies:"
+    "No replacement was created, so that the loss is noticed. Mount its volume, or restore its own"
+    " backup. If an anchor is lost for good, create a new one by name, once the storage verifies:"
     " SQLiteAnchor(path, create=True)."
 )
 
@@ -86,7 +86,6 @@ class Store:
         store: the name of the store.
         storage: a folder of files, an SQLite file, or the connection string of your workers.
         key: the key files that sealed the records, secret or public, newest first.
-        revoked: `FILE=PATH`: a stolen key, and a copy of the anchor from before the theft.
         anchor: the file of the anchor, which detects a rollback, or its connection string.
         tenant: the tenant, if not all threads.
         approvers: the folder with the public keys of those who may approve: NAME.pub, and below
@@ -104,7 +103,6 @@ class Store:
     store: str | None = None
     storage: str | None = None
     key: tuple[str, ...] = ()
-    revoked: tuple[str, ...] = ()
     anchor: str | None = None
     tenant: str = ""
     approvers: str | None = None
@@ -137,7 +135,7 @@ class Store:
         ledger = Ledger(
             self.storage_of(stack, write=write, limits=limits),
             store=self.store,
-            keys=keyring_of(self.key, self.revoked, signs=write),
+            keys=keyring_of(self.key, signs=write),
             codec=codec,
             anchor=open_anchor(self.anchor, stack, write=write),
             **{"journal": self.journal_of(stack) if write else None, **more},
@@ -420,7 +418,7 @@ def open_ledger(
         import logging  # which most runs do not need, and which takes a while to import
 
         logging.getLogger("safepoint").warning(
-            "A new store %s was begun: storage %s, anchor %s, key %s. If you expected one that is"
+            "A new store %s was created: storage %s, anchor %s, key %s. If you expected one that is"
             " there already, look at HOME, XDG_STATE_HOME and STATE_DIRECTORY before you save.",
             store,
             found.storage,
@@ -524,7 +522,7 @@ def _begin(places: Store, part: str, name: str, *, create: bool = True) -> bool:
         # Asked for once more: another process may have begun it meanwhile.
         gone = [shell(each) for each in (file, anchor) if not os.path.lexists(each)]
         if gone := [*gone, *([] if is_begun() else [shell(last)])]:
-            what = f"Store {places.store} was begun with its {part}, and is without"
+            what = f"Store {places.store} was created with its {part} and has lost"
             raise Unavailable(f"{what} {' and '.join(gone)}.", _LOST)
         return False
     if not create:

@@ -25,12 +25,14 @@ import os
 import stat
 import tomllib
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Final
 
 from safepoint.core.errors import ConfigurationError, quoted, shell
 from safepoint.core.files import open_regular, replaceable_refusals
+from safepoint.core.ledger import Ledger
 from safepoint.core.names import check_name
 from safepoint.places import (
     PLACES,
@@ -40,6 +42,7 @@ from safepoint.places import (
     is_connection,
     settings_file,
 )
+from safepoint.resume.gate import Gate
 
 VARIABLE: Final = "SAFEPOINT_CONFIG"
 FILE: Final = "safepoint.toml"
@@ -135,8 +138,6 @@ class Settings:
 
     def _meant(self, option: str, value: Any) -> Any:
         """Return a path relative to the file's folder, a connection string, or what is neither."""
-        if option == "revoked":
-            return "=".join(map(self._path, value.split("=")))
         if option not in _PATHS or not value:
             return value
         is_place = option in _PLACES and is_connection(value)
@@ -173,6 +174,35 @@ def read(named: str | os.PathLike[str] | None = None) -> Settings:
     if file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise _distrusted(file, "Others can write it.", f"Run: chmod go-w {shell(str(file))}")
     return Settings(file, _parse(file))
+
+
+def open_store(name: str, **options: Any) -> tuple[Ledger, Gate | None]:
+    """Open a store as the commands do: with its journal, and a gate of the people who may approve.
+
+    ```python
+    from safepoint import open_ledger
+    from safepoint.settings import open_store
+
+    open_ledger("invoices")  # safepoint init also makes its journal, and the place of answers
+    ledger, gate = open_store("invoices")
+    print(gate)  # of a workflow: nobody may approve yet
+    #> None
+    ```
+
+    It is the one that `read` finds: in the named or the user's own settings, or in the default
+    places. It stays open until the process ends.
+
+    Args:
+        name: the name of the store.
+        options: other arguments of `Ledger`, such as `codec` and `worker`.
+
+    Raises:
+        NotFound: there is no such store.
+        CheckpointError: the settings cannot be read, or a part of the store refuses.
+    """
+    found, stack = read().store(name), ExitStack()
+    ledger = found.opened(stack, write=True, **options)
+    return ledger, found.gate_of(found.answers_of(stack))
 
 
 def read_for_audit(named: str | os.PathLike[str] | None = None) -> Settings:

@@ -81,8 +81,6 @@ def test_a_wrong_value_is_one_line_and_no_traceback(
         ("key", ["none"], "SP22.unsafe"),
         ("anchor", "none", "SP15.unavailable"),
         ("anchor", "KEYS", "SP15.unavailable"),
-        ("revoked", ["none"], "SP22.unsafe"),
-        ("revoked", ["KEYS/key=none"], "SP22.unavailable"),
         ("approvers", "none", "SP19.unavailable"),
         ("approvers", "KEYS", "SP19.unsafe"),
     ],

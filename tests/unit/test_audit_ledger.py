@@ -26,7 +26,6 @@ from safepoint.audit import Finding, audit
 from safepoint.audit.ledger import check_journal
 from safepoint.core.codec import Codec
 from safepoint.core.journal import Actor, Event
-from safepoint.core.keys import Revoked
 from safepoint.core.names import Head, digest_of
 from safepoint.core.record import Place, seal
 from safepoint.stores.sqlite import SQLiteJournal
@@ -111,11 +110,6 @@ def pruned(desk: Desk, content: bytes | None = None) -> None:
 def rotated(desk: Desk) -> None:
     desk.rotate(verify=[OLD])
     desk.ledger().save("a", 4)
-
-
-def revoked_since(desk: Desk) -> None:
-    desk.rotate(revoked=Revoked(OLD, until=desk.anchor))
-    desk.anchor = InMemoryAnchor()
 
 
 def resealed(desk: Desk) -> None:
@@ -206,13 +200,9 @@ STORES: dict[str, tuple[str, Callable[[Desk], Any]]] = {
     "a head that is none": ("SP15.one-owner SP15.unavailable", broken_head),
     "a new key that sealed nothing yet": ("SP08.retired-in-use", lambda d: d.rotate(verify=[OLD])),
     "records that name another key": ("SP12.seal-broken SP12.seal-broken", misnamed),
-    "a revoked key": (
-        "SP08.seal-broken SP08.seal-broken",
-        lambda d: d.rotate(revoked=Revoked(OLD, until=None)),
-    ),
-    "a key revoked since": (
-        "SP08.revoked-in-use SP15.never-anchored SP15.never-anchored",
-        revoked_since,
+    "a key that was taken off the ring": (
+        "SP02.seal-broken SP02.seal-broken",
+        lambda d: d.rotate(),
     ),
 }
 

@@ -274,7 +274,7 @@ def test_a_junk_file_for_a_part_of_a_store_is_one_line(world: World, line: str) 
     config = world.root / "config.toml"
     usual = {"key": world.key, "journal-key": world.key, "answers-anchor": world.root / "anchor"}
     for number, each in enumerate([*sorted(map(str, world.junk.iterdir())), LONG]):
-        for part in ("key", *PLACES, "approvers", "revoked")[number % 2 :: 2]:
+        for part in ("key", *PLACES, "approvers", "operators")[number % 2 :: 2]:
             settings = {"storage": world.store, **usual, part.replace("_", "-"): each}
             lines = [f"{name} = {json.dumps(str(value))}\n" for name, value in settings.items()]
             config.write_text(f"[stores.s]\n{''.join(lines)}")

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from safepoint import CheckpointError, Keyring, SigningKey
-from safepoint.core.keys import Revoked, VerifyingKey
+from safepoint.core.keys import VerifyingKey
 from tests.unit.openssh import put
 from tests.unit.storage_helpers import fail
 
@@ -144,15 +144,9 @@ PROVOCATIONS: dict[str, Callable[[Path], object]] = {
     "unlocked, and it is open": lambda path: SigningKey.from_file(
         stored(path / "key"), passphrase=PHRASE
     ),
-    "signs with a revoked key": held(lambda key, path: Keyring(key, revoked=Revoked(key, None))),
-    "revoked twice": held(
-        lambda key, path: Keyring(NEW, revoked=[Revoked(key, None), Revoked(key, None)])
-    ),
     "does not know a key": held(lambda key, path: Keyring(key).find("0" * 16)),
     "only verifies": held(lambda key, path: Keyring(verify=key).signing),
     "ring pickled": held(lambda key, path: pickle.dumps(Keyring(key))),
-    "revoked until nonsense": held(lambda key, path: Revoked(key, any_(5)).head("s", "t")),
-    "a broken anchor": held(lambda key, path: Revoked(key, Broken()).head("invoices", "order-7")),
 }
 
 
@@ -181,10 +175,8 @@ def test_no_refusal_shows_the_secret(tmp_path: Path, provoke: Callable[[Path], o
 
 def test_no_repr_shows_the_secret() -> None:
     key = SigningKey(CANARY)
-    ring = Keyring(SigningKey.generate(), verify=key, revoked=Revoked(key, None))
-    shown = (
-        f"{key!r} {key} {key.id} {ring!r} {ring} {ring.revoked(key.id)} {[key]} {key.__reduce__}"
-    )
+    ring = Keyring(SigningKey.generate(), verify=key)
+    shown = f"{key!r} {key} {key.id} {ring!r} {ring} {[key]} {key.__reduce__}"
     assert [form for form in FORMS if form in shown] == []
 
 

@@ -42,7 +42,6 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.core.journal import Journal
-from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from safepoint.core.storage import Lease
@@ -261,7 +260,7 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) ->
 
 
 @pytest.mark.parametrize(("store", "inside"), [("a", "a/b"), ("a/b", "a"), ("a", "a")])
-@pytest.mark.parametrize("what", ["anchor", "point of revocation", "journal", "journal's anchor"])
+@pytest.mark.parametrize("what", ["anchor", "journal", "journal's anchor"])
 def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     tmp_path: Path, store: str, inside: str, what: str
 ) -> None:
@@ -275,32 +274,16 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         )
     elif what == "anchor":
         options["anchor"] = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
-    elif what == "journal's anchor":
+    else:
         at: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
         options["journal"] = Journal(Memory(), keys=Keyring(GENERATED), anchor=at)
         bare = Journal(FileCheckpointStorage(tmp_path / store), keys=Keyring(GENERATED))
         with pytest.raises(ConfigurationError, match="is in one place with the storage"):
             bare.anchored_in(at, STORE)
-    else:
-        until: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
-        options["anchor"] = InMemoryAnchor()
-        options["keys"] = Keyring(GENERATED, revoked=Revoked(KEY, until))
     storage = FileCheckpointStorage(tmp_path / store)
     for use in (opened, Journal) if "journal" not in options else (opened,):
         with pytest.raises(ConfigurationError, match="is in one place with the storage"):
             use(storage, **options)
-
-
-def test_a_point_of_revocation_neither_moves_nor_stands_alone(tmp_path: Path) -> None:
-    """A thief could otherwise rewrite what is before the point, or move the point."""
-    anchor: Any = SQLiteAnchor(tmp_path / "anchor/heads.db", create=True)
-    for until in (anchor, SQLiteAnchor(tmp_path / "anchor/heads.db")):
-        keys = Keyring(GENERATED, revoked=Revoked(KEY, until))
-        with pytest.raises(ConfigurationError, match="is revoked until the anchor that this ledg"):
-            opened(Memory(), anchor, keys=keys)
-        with pytest.raises(ConfigurationError, match="from a point on, and this ledger has no"):
-            opened(Memory(), keys=keys)
-    opened(Memory(), keys=Keyring(GENERATED, revoked=Revoked(KEY, None)))
 
 
 # ---------------------------------------------------------------- a storage of somebody's own
@@ -625,7 +608,7 @@ ACTS: dict[str, Callable[[Ledger], object]] = {
     "accept-loss": lambda ledger: ledger.accept_loss(THREAD),
     "copy": lambda ledger: ledger.copy_to(House().ledger()),
     "own": lambda ledger: ledger.own("order-8", "worker-1").release(),
-    "rotate": lambda ledger: ledger.rotated(Keyring(GENERATED, revoked=Revoked(KEY, None))),
+    "rotate": lambda ledger: ledger.rotated(Keyring(GENERATED, verify=KEY)),
     "delete": lambda ledger: ledger.delete(THREAD),
     "erase": lambda ledger: ledger.erase(THREAD),
 }
@@ -655,4 +638,4 @@ def test_what_an_operator_does_is_written_down_or_does_not_happen(house: House) 
         assert told == [f"{what} {outcome}" for outcome in outcomes]
     (rotation,) = (each for each in house.journal.show(what="rotate") if each.outcome == "done")
     assert f" to Keyring(signing={GENERATED}, keys=[" in rotation.detail
-    assert f"'{GENERATED.id}'], revoked=['" in rotation.detail
+    assert f"', '{GENERATED.id}'])" in rotation.detail

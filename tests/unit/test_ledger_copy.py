@@ -25,11 +25,10 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.core.keys import Revoked
 from safepoint.core.names import Head
+from safepoint.core.record import reseal
 from tests.house import (
     KEY,
-    KEYS,
     STORE,
     THREAD,
     Memory,
@@ -133,18 +132,28 @@ def test_an_anchor_is_not_led_to_another_history(storage: Memory, target: Memory
 
 
 def test_what_a_thief_wrote_is_not_sealed_anew(storage: Memory, target: Memory) -> None:
-    """Not even if a worker saved on top of it with the new key, and it was anchored."""
-    anchor, frozen = InMemoryAnchor(), InMemoryAnchor()
-    fill(opened(storage, frozen), 3)
+    """Not even if a worker saved on top of it with the new key, and it was anchored.
+
+    Nor if the key in line 1, which no digest covers, is said to be another one.
+    """
+    anchor, before = InMemoryAnchor(), InMemoryAnchor()
+    fill(opened(storage, before), 3)
     opened(storage, anchor).save(THREAD, {"n": 1_000_000})
-    keys = Keyring(NEW, verify=KEYS, revoked=Revoked(KEY, frozen))
-    for each in (InMemoryAnchor(), anchor):
-        with pytest.raises(SealBroken, match="order-7 #4 is sealed by key"):
-            opened(storage, each, keys=keys).copy_to(new(target))
+    for up_to in (None, before):
+        with pytest.raises(SealBroken, match="which is not on this keyring"):
+            opened(storage, anchor, keys=Keyring(NEW)).copy_to(new(target), up_to=up_to)
+    ring = Keyring(NEW, verify=SigningKey.generate())
+    for sequence in (1, 2, 3):  # as if these had been sealed anew
+        record = reseal(opened(storage)._view.at(THREAD, sequence), NEW)
+        storage.put(THREAD, sequence, record)
     opened(storage, anchor, keys=BOTH).save(THREAD, {"n": 5})
-    with pytest.raises(SealBroken, match="order-7 #4 is sealed by key"):
-        opened(storage, anchor, keys=keys).copy_to(new(target))
+    for name in (KEY.id, NEW.id):
+        record = storage.read(THREAD, 4).replace(KEY.id.encode(), name.encode(), 1)
+        storage.put(THREAD, 4, record)
+        with pytest.raises(SealBroken):
+            opened(storage, anchor, keys=ring).copy_to(new(target))
     assert list(target.threads()) == []
+    assert opened(storage, anchor, keys=BOTH).copy_to(new(target), up_to=before) == 3
 
 
 # Others

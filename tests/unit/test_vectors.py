@@ -29,7 +29,7 @@ from safepoint.core.chain import View, plain_of
 from safepoint.core.codec import write_json
 from safepoint.core.errors import Unsafe
 from safepoint.core.journal import Entry, Journal
-from safepoint.core.keys import Key, Revoked, VerifyingKey
+from safepoint.core.keys import Key, VerifyingKey
 from safepoint.core.names import Head, thread_name, thread_text
 from safepoint.core.record import Place, open_sealed
 from tests.harness.blocks import ROOT, expand
@@ -97,7 +97,6 @@ def test_there_is_a_vector_for_each_refusal() -> None:
         "SealBroken place",
         "SealBroken tenant",
         "SealBroken chain",
-        "SealBroken revoked",
         "RolledBack missing",
         "RolledBack",
         "RolledBack other",
@@ -111,16 +110,6 @@ def test_there_is_a_vector_for_each_refusal() -> None:
 
 
 # ---------------------------------------------------------------- the implementation
-
-
-class Until:
-    """The point up to which a revoked key counts, in the one thread of a vector."""
-
-    def __init__(self, head: Head) -> None:
-        self.head = head
-
-    def read(self, store: str, thread: str) -> Head:
-        return self.head
 
 
 class Closed:
@@ -139,11 +128,7 @@ def key_of(name: str) -> Key:
 
 
 def ring_of(vector: Vector) -> Keyring:
-    gone = [
-        Revoked(key_of(name), None if head is None else Until(Head(**head)))
-        for name, head in vector.get("revoked", {}).items()
-    ]
-    return Keyring(verify=[key_of(name) for name in vector["keys"]], revoked=gone)
+    return Keyring(verify=[key_of(name) for name in vector["keys"]])
 
 
 def outcome(act: Callable[[], Any]) -> Any:
@@ -316,10 +301,6 @@ def trusted(vector: Vector) -> Vector:
     return dict(SHIPPED["read_key"](KEYS[name]["public"]) for name in vector["keys"])
 
 
-def revoked(vector: Vector) -> Vector:
-    return {KEYS[name]["id"]: pair(head) for name, head in vector.get("revoked", {}).items()}
-
-
 def judge_record(vector: Vector, module: Vector) -> Any:
     """What the verifier says, in the words of the vector."""
     try:
@@ -328,7 +309,6 @@ def judge_record(vector: Vector, module: Vector) -> Any:
             (vector["store"], vector["tenant"], vector["thread"], vector["sequence"]),
             trusted(vector),
             vector.get("base", False),
-            revoked(vector),
             *([vector["record_bytes"]] if "record_bytes" in vector else []),
             use=vector.get("use", "record").encode(),
         )
@@ -350,7 +330,6 @@ def judge_thread(vector: Vector, module: Vector) -> Any:
             *chain(vector),
             base and (base["sequence"], base["record"].encode("latin-1")),
             pair(vector.get("anchor")),
-            revoked(vector),
         )
     except module["Refused"] as refusal:
         return str(refusal)

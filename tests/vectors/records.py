@@ -29,13 +29,11 @@ from tests.vectors.material import (
     OPENED_ONE,
     OPENED_TWO,
     OTHER,
-    OTHER_TWO,
     SECOND,
     STATE,
     TWO,
     WRITER,
     Vector,
-    head,
     sealed,
     signature_of,
     signed,
@@ -132,7 +130,6 @@ def _refused(
 def _accepted() -> list[Vector]:
     by_dana, opened_dana = sealed(FIRST, DANA, tools=digest_of(b"search, pay"))
     unread, opened_unread = sealed(FIRST, payload=b"\xc1 no state")
-    at_two = {"writer": head(OPENED_TWO)}
     bare = "In an encrypted store. It has no state that could be."
     pair = "By an Ed25519 key, with a tool set. The public half is enough to verify it."
     return [
@@ -149,8 +146,6 @@ def _accepted() -> list[Vector]:
         _opens("two-keys", "A reader who trusts two keys.", ONE, OPENED_ONE, "dana writer"),
         _opens("unread", "A verifier does not look at the state.", unread, opened_unread),
         *(_opens(name, about, *sealed(FIRST, created=at)) for name, about, at in _MOMENTS),
-        _opens("revoked-later", "Revoked when #2 was the head.", ONE, OPENED_ONE, revoked=at_two),
-        _opens("revoked-here", "Revoked when this was the head.", TWO, OPENED_TWO, revoked=at_two),
         _opens("model", "The seal of a model, read as one.", *_MODEL, use="model"),
         _opens("order", "A hold, read as an order.", *_HOLD, "dana", use="order"),
     ]
@@ -329,12 +324,6 @@ def _misplaced() -> list[Vector]:
 def _other() -> list[Vector]:
     unknown, _ = sealed(FIRST, OTHER)
     large, _ = sealed(FIRST, payload=b"\xda\x10\x00" + b"x" * 4096)
-    at_1, at_2 = {"writer": head(OPENED_ONE)}, {"writer": head(OPENED_TWO)}
-    never, other = (
-        "A base of a revoked key never counts, whatever its point.",
-        "Revoked when another #2 was the head.",
-    )
-    gone = partial(_refused, "SealBroken revoked")
     return [
         _refused(
             "SealBroken key", "unknown-key", "By a key that the reader does not hold.", unknown
@@ -348,10 +337,6 @@ def _other() -> list[Vector]:
             use="order",
         ),
         _refused("LimitExceeded", "too-large", "Over 4100 bytes.", large, record_bytes=4100),
-        gone("revoked", "Nothing by it counts.", ONE, revoked={"writer": None}),
-        gone("revoked-before", "Revoked when #1 was the head.", TWO, SECOND, revoked=at_1),
-        gone("revoked-base", never, BASE, SECOND, base=True, revoked=at_2),
-        gone("revoked-other", other, OTHER_TWO, SECOND, revoked=at_2),
     ]
 
 
@@ -373,22 +358,12 @@ def _which_comes_first() -> list[Vector]:
     edited = unknown.replace(b'"store":"i', b'"store":"j')
     other_state = ONE.replace(b"alice", b"mally")
     no_header = with_signature(signed(b"{}", b"\x80"), bytes(64))
-    elsewhere, no_key = Place("invoices", "", "order-8", 1), {"writer": None}
+    elsewhere = Place("invoices", "", "order-8", 1)
     return [
         _refused("LimitExceeded", "size-first", "Also no record.", b"x" * 4101, record_bytes=4100),
         _refused("SealBroken form", "line-2-before-key", "Also unknown.", unknown[:200]),
         _refused("SealBroken key", "key-before-signature", "Also edited.", edited),
         _refused("SealBroken", "signature-before-header", "Also no header.", no_header),
         _refused("SealBroken place", "place-before-state", "Also edited.", other_state, elsewhere),
-        _refused(
-            "SealBroken", "state-before-revoked", "Also revoked.", other_state, revoked=no_key
-        ),
-        _refused(
-            "SealBroken revoked",
-            "revoked-before-cipher",
-            "Also plain.",
-            ONE,
-            revoked=no_key,
-            encrypted=True,
-        ),
+        _refused("SealBroken", "state-before-cipher", "Also plain.", other_state, encrypted=True),
     ]

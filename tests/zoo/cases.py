@@ -245,22 +245,6 @@ def another_key(root: Path) -> list[str]:
 
 
 @stored(
-    "A key was revoked, and sealed records after that.",
-    "SP08.seal-broken order-7",
-)
-def revoked_key(deployed: Deployed) -> list[str]:
-    _copied(deployed.anchor, deployed.root / "before")
-    deployed.save(count=1)
-    new = key(deployed.root, "new")
-    ring = Keyring(new, verify=[key(deployed.root)])
-    Ledger(deployed.ledger.storage, store=NAME, keys=ring, anchor=deployed.ledger.anchor).save(
-        THREAD, {"amount": 4}
-    )
-    gone = f"{deployed.root}/keys/key={deployed.root}/before/heads.db"
-    return deployed.arguments(key=[deployed.root / "keys/new"], revoked=[gone])
-
-
-@stored(
     "There is a pickle between the records.",
     "SP02.seal-broken order-8, SP03.pickle state/order-8/0000000001.checkpoint",
     "SP10.format state/order-8/0000000001.checkpoint",

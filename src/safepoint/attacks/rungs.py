@@ -32,11 +32,11 @@ from safepoint.core.anchor import Anchor, InMemoryAnchor
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, NotFound
 from safepoint.core.journal import Journal
-from safepoint.core.keys import Keyring, Revoked, SigningKey
+from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import digest_of
 from safepoint.core.record import Header, Kind, seal
-from safepoint.core.storage import CheckpointStorage
+from safepoint.core.storage import CheckpointStorage, InMemoryCheckpointStorage
 from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Approver, Approvers, Question, Reason
 from safepoint.resume.asking import SPENT
@@ -274,15 +274,14 @@ class SealedTarget(SignedChainTarget):
         self.use(lambda ledger: ledger.accept_loss(thread))
 
     def rotate(self) -> None:
-        """Seal with a new key. What the old one sealed counts as far as the anchor saw it."""
-        old = self.keys.signing
-        super().rotate()
-        until = InMemoryAnchor()
-        for thread in self.anchor.threads(self.store):
-            head = self.anchor.read(self.store, thread)
-            if head is not None:
-                until.advance(self.store, thread, head)
-        self.keys = Keyring(self.keys.signing, verify=self.keys, revoked=Revoked(old, until))
+        """Seal what the anchor has seen with a new key, and let go of the old one."""
+        fresh, keys = InMemoryCheckpointStorage(), Keyring(SigningKey.generate())
+        after = Ledger(fresh, store=self.store, keys=keys)
+        self.use(lambda ledger: ledger.copy_to(after, up_to=self.anchor))
+        for thread in fresh.threads():
+            for sequence, record in enumerate(fresh.scan(thread, 1, fresh.head(thread)), 1):
+                self.medium.write(self.place(thread, sequence), record)
+        self.keys = keys
 
     def twin(self, medium: Medium, store: str | None = None) -> Self:
         """Return a copy that knows the key and cannot touch the anchor."""

@@ -40,21 +40,22 @@ def retired_key(target: Target) -> Iterator[Look]:
     save_steps(target, 2)
     other = target.twin(target.medium)
     target.rotate()
-    other.save("victim", WANTED)
+    other.smuggle("victim", other.encoded(WANTED))
     yield loads(target, WANTED)
 
 
 @thief("thief-prunes", "SP08")
 def thief_prunes(target: Target) -> Iterator[Look]:
     """The key was replaced after a theft, and the thief prunes with it what is in the way."""
-    for thread in ("victim-1", "victim-2"):
-        save_steps(target, 3, thread)
-    other = target.twin(target.medium)
+    save_steps(target, 3)
+    other = target.twin(target.medium.copy())
+    other.prune("victim", 2)
     target.rotate()
-    other.prune("victim-1", 1)
-    other.prune("victim-2", 2)
-    yield lambda: target.history("victim-1") == [step(3)]
-    yield lambda: target.history("victim-2") == [step(2), step(3)]
+    for name in {*target.medium.names()} - {*other.medium.names()}:
+        target.medium.delete(name)
+    for name in {*other.medium.names()} - {*target.medium.names()}:
+        target.medium.write(name, other.medium.read(name))
+    yield lambda: target.history("victim") == [step(2), step(3)]
 
 
 @thief("stolen-key-undelete", "SP13")

@@ -85,13 +85,9 @@ def _apart(ledger: Ledger) -> Iterator[Finding]:
 
 def check_keys(ledger: Ledger, counts: Counter[str]) -> Iterator[Finding]:
     """Say how many records keys other than the newest still seal."""
-    keys = ledger.keys
-    newest = [key for key in keys if keys.revoked(key.id) is None][-1:]
-    for key in keys:
-        if counts[key.id] and key not in newest:
-            is_revoked = keys.revoked(key.id) is not None
-            which = "SP08.revoked-in-use" if is_revoked else "SP08.retired-in-use"
-            yield finding(which, key.id, count=counts[key.id], store=ledger.store)
+    for key in [*ledger.keys][:-1]:
+        if counts[key.id]:
+            yield finding("SP08.retired-in-use", key.id, count=counts[key.id], store=ledger.store)
 
 
 def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:

@@ -73,7 +73,7 @@ class AuditedStore:
         if store.store is not None:
             check_name("store", store.store)
         self.closed: list[Finding] = []
-        self.keys = self._ring(store.key, store.revoked)
+        self.keys = self._ring(store.key)
         self._servers = store.databases
         elsewhere: Any = dict.fromkeys(self._servers)
         self._on_disk = on_disk = replace(store, **elsewhere)
@@ -106,13 +106,12 @@ class AuditedStore:
             self.closed.append(refused(rule, refusal, where))
             return None
 
-    def _ring(self, paths: tuple[str, ...], revoked: tuple[str, ...] = ()) -> Keyring | None:
+    def _ring(self, paths: tuple[str, ...]) -> Keyring | None:
         """Load keys, if there are any and all of them can be."""
-        files = [*paths, *(each.partition("=")[0] for each in revoked)]
-        keys = [self._try("SP22", file, partial(key_of, file)) for file in files]
+        keys = [self._try("SP22", file, partial(key_of, file)) for file in paths]
         if None in keys or not keys:
             return None
-        return self._try("SP22", files[-1], lambda: keyring_of(paths, revoked))
+        return self._try("SP22", paths[-1], lambda: keyring_of(paths))
 
     @property
     def is_anchored(self) -> bool:
@@ -185,8 +184,7 @@ class AuditedStore:
         """Look at where the parts lie."""
         store = self._on_disk
         named = {each.replace("_", "'s "): getattr(store, each) for each in PLACES}
-        revoked = (each.partition("=")[0] for each in store.revoked)
-        keys = (*store.key, *revoked, *store.journal_key)
+        keys = (*store.key, *store.journal_key)
         parts = {part: path for part, path in named.items() if path}
         return check_places(parts, map(_absolute, keys))
 
@@ -208,8 +206,7 @@ class AuditedStore:
     def verified(self) -> Iterator[Finding]:
         """Say whether there is anything to verify, and what keeps from it."""
         shown = self.where if "storage" in self._servers else shell(self.where)
-        has_keys = bool(self.store.key or self.store.revoked)
-        if self.ledger is None and has_keys:
+        if self.ledger is None and self.store.key:
             yield finding("SP02.not-verified", self.where, place=shown)
         elif self._is_empty():
             yield finding("SP02.empty", self.where)

@@ -33,7 +33,6 @@ from safepoint.shared.terminal import tick
 _KINDS: Final = {
     "form": "SP02",
     "key": "SP02",
-    "revoked": "SP08",
     "missing": "SP13",
     "chain": "SP14",
     "anchor": "SP15",

@@ -54,20 +54,20 @@ from safepoint.shared.terminal import (
 from safepoint.stores import disk
 
 _AFTER: Final = """
-Back up together: storage, journal and answers, the storage first.
-Back up alone, encrypted, kept by somebody else: the keys.
-Never with any of these, and never over those in use: the anchors.
+Back up storage, journal and answers together, the storage first.
+Back up the keys separately and encrypted, and have somebody else keep that copy.
+Keep the anchors out of both backups, and never restore one over the anchor in use.
 
 In your application, with safepoint.langgraph (safepoint.agent_framework has the same):
   saver = SealedSaver.from_settings("{name}")
-or, with safepoint.places:
-  ledger = open_ledger("{name}", journal=open_journal("{name}"))"""
+or, with safepoint.settings:
+  ledger, gate = open_store("{name}")"""
 _SAID: Final = ("created", "kind", "app", "label", "tools", "previous")
 
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    add(sub, "init", "begin a sealed, anchored store in the default places", _init, "NAME")
+    add(sub, "init", "create a sealed, anchored store in the default places", _init, "NAME")
     looks = "verify every record of a store, its links, its anchor, its journal and its answers"
     add_format(add(sub, "verify", looks, _verify, "NAME", "THREAD?"))
     lists = "list the threads of a store, or the records of one, or show a record, each verified"
@@ -109,7 +109,7 @@ def _init(options: argparse.Namespace) -> int:
     if not made:
         print(f"Store {name} is there, and nothing was changed:")
     else:
-        print(f"Store {name} was {'completed' if before else 'begun'}. Made: {', '.join(made)}.")
+        print(f"Store {name} was {'completed' if before else 'created'}. Made: {', '.join(made)}.")
     for each, path in parts.items():
         print(f"  {_mode(path)} {each:<14} {shell(path)}")
     print(_AFTER.format(name=name))
@@ -293,8 +293,7 @@ def _keys(options: argparse.Namespace) -> int:
     if options.rotate:
         return _rotate(options)
     store, worst = _store(options), 0
-    gone = tuple(each.partition("=")[0] for each in store.revoked)
-    listed = {"records": store.key, "journal": store.journal_key, "revoked": gone}
+    listed = {"records": store.key, "journal": store.journal_key}
     for what, files in listed.items():
         for file in files:
             try:
@@ -306,7 +305,7 @@ def _keys(options: argparse.Namespace) -> int:
             does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
             if found.kind == "key with a passphrase":
                 does = "has a passphrase"
-            elif what != "revoked" and file == files[0] and found.kind != "public key":
+            elif file == files[0] and found.kind != "public key":
                 does = "signs"
             print(f"{what:<8} {found.public.id} {_mode(file)} {shell(file)} {does}")
     return worst

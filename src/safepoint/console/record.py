@@ -232,8 +232,7 @@ class _History:
         if header.kind == "state":
             self.first, self.newest = self.first or opened, opened
         if self.end - header.sequence < MOST:
-            revoked = " (revoked by now)" * (self.ledger.keys.revoked(key) is not None)
-            self.record.history.append(Trace(header, f"{key}{revoked}", tuple(self._who(opened))))
+            self.record.history.append(Trace(header, key, tuple(self._who(opened))))
 
     def ask(self) -> None:
         """Tell what the run asks at the end that was verified."""

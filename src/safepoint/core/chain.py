@@ -12,8 +12,8 @@ the key cannot remove the beginning unnoticed; a thief of the key can.
 
 A thief of the key who can write the storage can append to a thread until somebody notices. The
 thief cannot change what the anchor has seen: the walk back from the end finds another digest there.
-The operator revokes the key up to an older copy of the anchor (`Revoked`), and from then
-on what the thief appended is refused.
+The operator takes the key off the keyring, and keeps what an older copy of the anchor has seen,
+sealed by a new key (`Ledger.copy_to`).
 """
 
 from __future__ import annotations
@@ -430,8 +430,10 @@ class View:
         """Return the records before one, down to `first`, each checked against its successor."""
         thread, last = opened.header.thread, opened.header.sequence - 1
         for place, record in self._records(thread, range(last, first - 1, -1)):
-            previous = opened.header.previous
-            opened = self._open(record, place, digest=previous, every_signature=every_signature)
+            previous = None if every_signature else opened.header.previous
+            before = self._open(record, place, digest=previous)
+            check_follows(opened, before.digest)
+            opened = before
             if opened.header.kind == "deleted":
                 raise SealBroken(
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"
@@ -642,12 +644,9 @@ def _pruned_beyond(thread: str, anchored: Head) -> RolledBack:
 def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -> None:
     """Refuse a key, an anchor or a journal that a writer of the storage could also change.
 
-    Also refuse an anchor that still moves as the point up to which a revoked key counts.
-
     Raises:
         Unsafe: a key's file is inside the storage folder, or one is the journal's, too.
-        ConfigurationError: the anchor or the journal is inside the storage folder, or around it; or
-            a key is revoked until the ledger's own anchor, or there is none.
+        ConfigurationError: the anchor or the journal is inside the storage folder, or around it.
     """
     home, journals = _home(storage), {key.id for key in journal.keys} if journal else set()
     anchors = anchor, journal and journal.anchor
@@ -663,10 +662,6 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
                 f"The key {shell(str(key.path))} is inside the storage folder.",
                 "Move it to a folder of its own, and replace it if anyone may have read it.",
             )
-        revoked = keys.revoked(key.id)
-        if revoked is not None and revoked.until is not None:
-            _check_frozen(key.id, revoked.until, anchor)
-            places.append(("anchor", _home(revoked.until)))
     for name, apart in places:
         if home and apart and (apart.is_relative_to(home) or home.is_relative_to(apart)):
             raise ConfigurationError(
@@ -674,20 +669,6 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
                 f" {shell(str(home))}.",
                 f"Give the {name} a folder elsewhere, best of another user or machine.",
             )
-
-
-def _check_frozen(key: str, until: object, anchor: object) -> None:
-    """Refuse a point up to which a revoked key counts if the ledger moves it, or has no anchor."""
-    if anchor is None:
-        raise ConfigurationError(
-            f"Key {key} is revoked from a point on, and this ledger has no anchor.",
-            "Write Ledger(..., anchor=SQLiteAnchor(path)).",
-        )
-    if is_same(until, anchor):
-        raise ConfigurationError(
-            f"Key {key} is revoked until the anchor that this ledger moves.",
-            'Give a copy that nobody writes: SQLiteAnchor("before/heads.db", read_only=True).',
-        )
 
 
 def is_same(one: object, other: object) -> bool:

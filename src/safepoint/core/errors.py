@@ -34,7 +34,7 @@ from typing import Any, Literal
 _PartKind = Literal["anchor", "journal", "answers", "refused"]
 _PlaceKind = Literal["hard-link", "link", "other-kind", "other-owner", "replaceable", "replaced"]
 _AwayKind = Literal[_PartKind, _PlaceKind, "stranger", "writable"]
-_SealKind = Literal["form", "key", "revoked", "place", "tenant", "chain", "journal", "answers"]
+_SealKind = Literal["form", "key", "place", "tenant", "chain", "journal", "answers"]
 _ApprovalKind = Literal["form", "key", "mismatch", "used", "moved"]
 _ChainKind = Literal["missing", "other"]
 _SizeKind = Literal["memory", "pickle"]
@@ -134,10 +134,9 @@ class LimitExceeded(CheckpointError, ValueError):
 class SealBroken(CheckpointError):
     """A record is not what was sealed for its place. Nothing in it was decoded.
 
-    Its kind: "form" if it is no sealed record, "key" if no known key sealed it, "revoked" if one
-    did that no longer counts, "place" if it is genuine and of another place, "tenant" if that is
-    another tenant's, "chain" if it is genuine and its neighbour is another one, "journal" or
-    "answers" if it is of those.
+    Its kind: "form" if it is no sealed record, "key" if no known key sealed it, "place" if
+    it is genuine and of another place, "tenant" if that is another tenant's, "chain" if it is
+    genuine and its neighbour is another one, "journal" or "answers" if it is of those.
     """
 
     do = (

@@ -13,7 +13,6 @@ import re
 import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, NoReturn
 
@@ -22,7 +21,6 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from safepoint.core import files
 from safepoint.core.errors import SealBroken, Unsafe, quoted, shell
-from safepoint.core.names import Head, Heads, read_head
 
 KEY_BYTES: Final = 32
 # The points of small order, by their y: a file of zero bytes holds one. The last two of the seven
@@ -448,47 +446,8 @@ class SigningKey(Key):
         return self._private.sign(message)
 
 
-@dataclass(frozen=True, slots=True)
-class Revoked:
-    """A key that someone else may hold. Its records count only up to a certain point.
-
-    A thief can sign anything, with any date. So the point is not a time: it is the head of each
-    thread, as an anchor saw it before the theft. The ledger's own anchor vouches for the records
-    below the point. If that anchor knows less of a thread than the point does, copy what you trust
-    with `Ledger.copy_to(..., up_to=before)`, which follows every link from the point.
-
-    ```python
-    from safepoint import Keyring, SigningKey
-    from safepoint.core.keys import Revoked
-
-    stolen, new = SigningKey.generate(), SigningKey.generate()
-    keys = Keyring(new, revoked=Revoked(stolen, until=None))  # nothing that it sealed counts
-    print(keys.revoked(stolen.id) is not None, keys.revoked(new.id))
-    #> True None
-    ```
-
-    Attributes:
-        key: the key.
-        until: the head of each thread: a copy of the anchor from before the theft, such as
-            `SQLiteAnchor("before/heads.db", read_only=True)`, that no longer changes. Never the
-            anchor that a ledger still moves: the point would move with it, past what the thief
-            sealed. None if none of its records count.
-    """
-
-    key: Key
-    until: Heads | None
-
-    def head(self, store: str, thread: str, tenant: str = "") -> Head | None:
-        """Return the last checkpoint of the thread up to which the key counts, or None.
-
-        Raises:
-            Unavailable: `until` failed.
-        """
-        return None if self.until is None else read_head(self.until, store, thread, tenant)
-
-
 class Keyring:
-    """The trusted keys: one that signs, older ones that still verify, and revoked ones.
+    """The trusted keys: one that signs, and older ones that still verify.
 
     ```python
     from safepoint import Keyring, SigningKey
@@ -497,58 +456,27 @@ class Keyring:
     keys = Keyring(new, verify=[old])  # seals with `new`, still opens what `old` sealed
     ```
 
-    A ring never changes. To rotate or to revoke, make the next one from it:
-
-    ```python
-    from safepoint import Keyring, SigningKey
-    from safepoint.core.keys import Revoked
-
-    stolen = SigningKey.generate()
-    keys = Keyring(stolen)
-    keys = Keyring(SigningKey.generate(), verify=keys, revoked=Revoked(stolen, until=None))
-    print(len(list(keys)))
-    #> 2
-    ```
+    A ring never changes. To rotate, make the next one from it: `Keyring(newer, verify=keys)`. A
+    stolen key is left off: nothing that it sealed counts any more. Keep what it sealed before the
+    theft with `Ledger.copy_to(..., up_to=before)`.
 
     Args:
         signing: the key that seals. Omit it for a reader that must not write.
-        verify: more keys whose records are accepted, oldest first. If you pass a ring, its revoked
-            keys stay revoked.
-        revoked: keys whose records are accepted only up to a certain point, even if the key is also
-            in `verify`.
-
-    Raises:
-        Unsafe: the signing key is revoked, or a key is revoked twice.
+        verify: more keys whose records are accepted, oldest first, or another ring.
     """
 
-    __slots__ = ("_keys", "_revoked", "_signing")
+    __slots__ = ("_keys", "_signing")
 
     def __init__(
         self,
         signing: SigningKey | None = None,
         *,
         verify: Key | Iterable[Key] = (),
-        revoked: Revoked | Iterable[Revoked] = (),
     ) -> None:
         older = [verify] if isinstance(verify, Key) else verify
         self._signing: Final = signing
-        self._revoked: Final[dict[str, Revoked]] = {}
         self._keys: Final[dict[str, Key]] = {key.id: key for key in older if key != signing}
-        if isinstance(verify, Keyring):
-            self._revoked.update(verify._revoked)  # noqa: SLF001  of our own kind
-        for entry in [revoked] if isinstance(revoked, Revoked) else revoked:
-            if self._revoked.setdefault(entry.key.id, entry) is not entry:
-                raise Unsafe(
-                    f"Key {entry.key.id} is revoked twice, so how far it counts is not clear.",
-                    "Keep the entry with the earlier point.",
-                )
-            self._keys.setdefault(entry.key.id, entry.key)
         if signing is not None:
-            if signing.id in self._revoked:
-                raise Unsafe(
-                    f"Key {signing.id} is revoked, so it cannot sign.",
-                    "Sign with a new one: Keyring(SigningKey.generate(), revoked=...).",
-                )
             self._keys[signing.id] = signing  # the last, and the half that signs
 
     @property
@@ -566,7 +494,7 @@ class Keyring:
         return self._signing
 
     def find(self, key_id: str) -> Key:
-        """Return the key with that id. It also returns a revoked key: check with `revoked`.
+        """Return the key with that id.
 
         Raises:
             SealBroken: no key of this ring has that id.
@@ -574,24 +502,14 @@ class Keyring:
         if key_id not in self._keys:
             raise SealBroken(
                 f"It names key {quoted(key_id)}, which is not on this keyring.",
-                "If that key is one of yours, add it with Keyring(..., verify=[key]); "
-                "if not, treat the record as forged.",
+                "If it is one of yours, and was never stolen, add it with Keyring(...,"
+                " verify=[key]); if not, treat the record as forged.",
             )
         return self._keys[key_id]
 
-    @property
-    def has_revoked(self) -> bool:
-        """Whether this ring has a revoked key."""
-        return bool(self._revoked)
-
-    def revoked(self, key_id: str) -> Revoked | None:
-        """Return the revocation of the key with that id, or None if it is not revoked."""
-        return self._revoked.get(key_id)
-
     def __iter__(self) -> Iterator[Key]:
-        """Yield every key, oldest first and the signing key last, including revoked ones."""
+        """Yield every key, oldest first and the signing key last."""
         return iter(self._keys.values())
 
     def __repr__(self) -> str:
-        ids, gone = list(self._keys), list(self._revoked)
-        return f"Keyring(signing={self._signing}, keys={ids}, revoked={gone})"
+        return f"Keyring(signing={self._signing}, keys={list(self._keys)})"

@@ -37,7 +37,6 @@ from safepoint.core.errors import (
     NotFound,
     NotOwner,
     RolledBack,
-    SealBroken,
     Unavailable,
     quoted,
 )
@@ -504,7 +503,6 @@ class Ledger:
 
         Raises:
             ConfigurationError: there is no anchor, or it cannot be set back.
-            SealBroken: a revoked key sealed some of what is left: copy what counts instead.
             CheckpointError: what is there does not verify.
         """
         check_name("thread", thread)
@@ -515,12 +513,6 @@ class Ledger:
             bare.base(thread)  # even if no record is left
             for opened in bare.back(thread, every_signature=True):
                 after = after or opened.head
-                if self.keys.revoked(opened.key):  # only the anchor vouches for what it sealed
-                    raise SealBroken(
-                        f"{thread} {opened.head} is sealed by key {opened.key}, which was revoked.",
-                        "Copy what counts to another storage: Ledger.copy_to(..., up_to=before).",
-                        "revoked",
-                    )
         detail = f"from {before or 'none'} to {after or 'none'}"
         with self.log.doing("accept-loss", thread, detail=detail):
             with anchor_errors("be set back for", thread):

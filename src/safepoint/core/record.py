@@ -1,7 +1,4 @@
-"""The one sealed envelope: seal, open, link. These functions decide about bytes they are given.
-
-The exception is a revoked key: then the copy of the anchor in `Revoked.until` is read.
-"""
+"""The one sealed envelope: seal, open, link. These functions decide about bytes they are given."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
 from safepoint.core.errors import InvalidId, LimitExceeded, RolledBack, SealBroken, quoted
-from safepoint.core.keys import Key, Keyring, Revoked, SigningKey
+from safepoint.core.keys import Key, Keyring, SigningKey
 from safepoint.core.names import (
     DEFAULT_LIMITS,
     Head,
@@ -339,7 +336,6 @@ def open_sealed(
     *,
     base: bool = False,
     digest: str | None = None,
-    every_signature: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     use: Use = "record",
 ) -> Opened:
@@ -350,10 +346,8 @@ def open_sealed(
         place: the place that they must name.
         keys: the trusted keys.
         base: whether this must be the base of a pruned thread instead of a checkpoint.
-        digest: the predecessor's digest that a verified record names. It replaces the check of the
-            signature, because nobody can make another header with the same digest. It says nothing
-            about line 1. If the ring has a revoked key, the signature is checked in any case.
-        every_signature: check the signature as well as the digest.
+        digest: the digest that a verified record names. A header that has it needs no signature,
+            because nobody can make another one with the same digest. It says nothing about line 1.
         limits: how large it may be.
         use: the use that the signature must name.
 
@@ -389,13 +383,8 @@ def open_sealed(
     except SealBroken as unknown:
         raise SealBroken(f"{shown} cannot be verified. {unknown.what}", unknown.do, "key") from None
     own_digest = digest_of(line_2)
-    # The id of the key is a hint that no digest covers, and a revoked key is known by it.
-    is_vouched_for = digest is not None and not every_signature and not keys.has_revoked
-    if not is_vouched_for and not is_signed(line_2, base64.b64decode(signature), key, use):
+    if own_digest != digest and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
-    if digest is not None and digest != own_digest:
-        what = f"{shown} is not the one that #{place.sequence + 1} was sealed upon."
-        raise SealBroken(what, kind="chain")
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
@@ -411,13 +400,7 @@ def open_sealed(
     rest = record[end + 1 :]
     if digest_of(rest) != header.digest:
         raise SealBroken(f"The state of {shown} is not the one that was sealed.")
-    opened = Opened(header, own_digest, key.id, rest)
-
-    # 7. whether its key was revoked before this record
-    revoked = keys.revoked(key.id)
-    if revoked is not None:
-        _check_revoked(opened, revoked)
-    return opened
+    return Opened(header, own_digest, key.id, rest)
 
 
 _PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
@@ -436,28 +419,6 @@ def _misplaced(kind: Kind, found: Place, place: Place) -> SealBroken:
     elif found[:2] != place[:2]:
         do = "If you did not mistype the store or the tenant, find out who moved it here."
     return SealBroken(f"{at} {what}", do, "place" if found.tenant == place.tenant else "tenant")
-
-
-def _check_revoked(opened: Opened, revoked: Revoked) -> None:
-    header = opened.header
-    if header.kind == "base":
-        # The next record cannot show whether the thief removed the earlier ones.
-        raise SealBroken(
-            f"The base of {header.thread} at #{header.sequence} is sealed by key {opened.key},"
-            " which was revoked.",
-            "Restore what was before it. If it was you who pruned, copy the thread with a keyring"
-            " that still trusts the key: Ledger.copy_to.",
-            "revoked",
-        )
-    until = revoked.head(header.store, header.thread, header.tenant)
-    counts = until is not None and (header.sequence < until.sequence or opened.head == until)
-    if not counts:
-        last = "here" if until is None else f"after {until}"
-        raise SealBroken(
-            f"{header.thread} #{header.sequence} is sealed by key {opened.key}, which was revoked"
-            f" and does not count {last}.",
-            kind="revoked",
-        )
 
 
 ANCHOR: Final = "the anchor"

@@ -44,13 +44,11 @@ from safepoint.core.keys import (
     Hidden,
     Key,
     Keyring,
-    Revoked,
     SigningKey,
     VerifyingKey,
     read_key_file,
 )
 from safepoint.core.names import stamp
-from safepoint.stores.sqlite import SQLiteAnchor
 
 # It was looked at, and the answer is no. Any other error means that nothing was looked at.
 _REFUSED: Final = (
@@ -238,21 +236,19 @@ def tick() -> None:
         _SHOWN[-1].tick()
 
 
-def keyring_of(paths: Sequence[str], revoked: Sequence[str] = (), *, signs: bool = True) -> Keyring:
+def keyring_of(paths: Sequence[str], *, signs: bool = True) -> Keyring:
     """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
 
     Args:
         paths: their files.
-        revoked: files of stolen keys, each with `=` and the folder of an anchor from before.
         signs: whether the first may sign. If not, of each secret key the public half is kept.
     """
     keys = [key_of(path) for path in reversed(paths)]
-    gone = [_revoked(named) for named in revoked]
     if not signs:
         keys = [_public(key) for key in keys]
     elif keys and isinstance(keys[-1], SigningKey):
-        return Keyring(keys[-1], verify=keys[:-1], revoked=gone)
-    return Keyring(verify=keys, revoked=gone)
+        return Keyring(keys[-1], verify=keys[:-1])
+    return Keyring(verify=keys)
 
 
 def key_of(path: str) -> Key:
@@ -271,11 +267,6 @@ def beginning(path: str, most: int) -> bytes:
 
 def _public(key: Key) -> Key:
     return key.public if isinstance(key, SigningKey) else key
-
-
-def _revoked(named: str) -> Revoked:
-    file, copied, until = named.partition("=")
-    return Revoked(key_of(file), SQLiteAnchor(until, read_only=True) if copied else None)
 
 
 def imported(named: str, example: str) -> Any:
