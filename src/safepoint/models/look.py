@@ -97,8 +97,10 @@ _CLASS: Final = re.compile(
     r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
     r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
     r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
-    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|argparse\.Namespace|torch\.\w*Tensor|torch\._utils\._rebuild_\w+"
-    r"|numpy\.random\.\w+\.__\w+"
+    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|sklearn(\.\w+)+\.newObj|argparse\.Namespace"
+    r"|pandas\.core\.indexes\.\w+\._new_\w+|pandas\._libs(\.\w+)+\._\w*unpickle\w*"
+    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
+    r"|numpy\._?core\.numeric\._frombuffer"
 )
 
 
