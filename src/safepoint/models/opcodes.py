@@ -355,18 +355,28 @@ def scan(file: IO[bytes], start: int = 0, *, limits: PickleLimits = DEFAULT_PICK
     return found._replace(end=start + found.end, broken=broken)
 
 
+def scans(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Iterator[Scan]:
+    """Look at the pickles that stand one behind another, up to one that does not end."""
+    start, size = 0, file.seek(0, io.SEEK_END)
+    while not start or start < size:
+        found = scan(file, start, limits=limits)
+        yield found
+        if not found.stopped:
+            return
+        start = found.end
+
+
 def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
     """Look at the pickles that stand one behind another, up to the first that asks for a name.
 
     The instructions are those of all of them.
     """
-    start, left, size = 0, limits.opcodes, file.seek(0, io.SEEK_END)
-    while True:
-        found = scan(file, start, limits=limits)
-        left -= found.opcodes
-        if found.asks or not found.stopped or found.end >= size or left < 0:
-            return found._replace(opcodes=limits.opcodes - left)
-        start = found.end
+    count = 0
+    for found in scans(file, limits):
+        count += found.opcodes
+        if found.asks or count > limits.opcodes:
+            break
+    return found._replace(opcodes=count)
 
 
 class _Notes:
