@@ -63,7 +63,7 @@ def _scan(options: argparse.Namespace) -> int:
 
 
 def _files_of(path: str) -> Iterator[str]:
-    """Yield each file of a folder, sorted, or what is no folder. What cannot be listed is named."""
+    """Yield each file of a folder, sorted, or a path that is none. Name what cannot be listed."""
     if not os.path.isdir(path):  # noqa: PTH112  that of Path may raise
         yield path
         return
