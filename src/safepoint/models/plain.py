@@ -32,7 +32,8 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.machine import Collect, Functions, Name, Ref, run
+from safepoint.models.machine import Collect, Functions, Name, run
+from safepoint.models.opcodes import Ref
 
 Types = Iterable[type] | Mapping[str, type]
 

@@ -43,10 +43,8 @@ from safepoint.models.machine import (
     Drawn,
     Name,
     Raw,
-    Ref,
-    named,
 )
-from safepoint.models.opcodes import read_at, scan
+from safepoint.models.opcodes import Ref, named, read_at, scan
 from safepoint.models.plain import PLAIN, made_of
 from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, package
 from safepoint.models.zips import DESCRIBED, STORED, Member, content
