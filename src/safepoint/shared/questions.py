@@ -145,7 +145,7 @@ def find_asked(
                         (question, found.created, verdict != "")
                         for question in _of_workflow(found, Payload.unpack(found))
                         for verdict in [Asking(ledger, gate, question).verdict_in(notes)]
-                        if not verdict or (verdict == "approved" and question.next)
+                        if verdict in ("", "approved")  # and its step has not ended
                     ]
             if link.kind == "note" and link.label == SPENT:
                 notes.append(link)
