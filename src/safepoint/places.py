@@ -130,7 +130,7 @@ class Store:
             CheckpointError: a part refuses.
         """
         if self.store is None or self.storage is None:
-            raise ConfigurationError("That is no store.", "Name it, and where its storage is.")
+            raise ConfigurationError("That is not a store.", "Name it, and where its storage is.")
         limits = DEFAULT_LIMITS if codec is None else codec.limits
         ledger = Ledger(
             self.storage_of(stack, write=write, limits=limits),
