@@ -23,7 +23,7 @@ from safepoint import (
     VerifyingKey,
     Workflow,
 )
-from safepoint.core.errors import ApprovalRefused
+from safepoint.core.errors import ResumeRefused
 from safepoint.resume.answers import Answers
 from safepoint.shared.desk import Desk
 
@@ -106,12 +106,12 @@ def decide(thread, person, read):
 
 
 def screen(lines):
-    """Here it is a file, and she says yes. Never leave a line out."""
+    """Here it is a file, and she approves. Never leave a line out."""
     Path("screen.txt").write_text("\n".join(lines))
     return "approve"
 
 
-# Dana reads it, and says yes. A worker finds her answer by itself.
+# Dana reads it and approves. A worker finds her answer by itself.
 payment.start(ledger, thread="order-7", request={"amount": 42})
 decide("order-7", Approver("dana", dana), screen)
 print(payment.resume(ledger, "order-7").state["paid"])
@@ -119,7 +119,7 @@ print(payment.resume(ledger, "order-7").state["paid"])
 
 
 def too_long(lines):
-    """While erin reads, dana says yes, and the run goes on."""
+    """While erin reads, dana approves and the run continues."""
     decide("order-8", Approver("dana", dana), screen)
     payment.resume(ledger, "order-8")
     return "approve"
@@ -128,6 +128,6 @@ def too_long(lines):
 payment.start(ledger, thread="order-8", request={"amount": 42})
 try:
     decide("order-8", Approver("erin", erin), too_long)
-except ApprovalRefused as refusal:
+except ResumeRefused as refusal:
     print(refusal.what)
-    #> order-8 has moved on since it was shown.
+    #> order-8 waits for nobody.

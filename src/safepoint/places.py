@@ -53,8 +53,8 @@ _SQLITE: Final = b"SQLite format 3\0"
 # The first bytes of a log, of its index in either byte order, and of a journal.
 _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\xf9 \xa1c\xd7")
 _LOST: Final = (
-    "Nothing was made in its place, so that the loss shows. Mount its volume, or put its own backup"
-    " back. An anchor that is lost for good is begun anew by name, once the storage verifies:"
+    "No replacement was created, so that the loss is noticed. Mount its volume, or restore its own"
+    " backup. If an anchor is lost for good, create a new one by name, once the storage verifies:"
     " SQLiteAnchor(path, create=True)."
 )
 
@@ -127,7 +127,7 @@ class Store:
             CheckpointError: a part refuses.
         """
         if self.store is None or self.storage is None:
-            raise ConfigurationError("That is no store.", "Name it, and where its storage is.")
+            raise ConfigurationError("That is not a store.", "Name it, and where its storage is.")
         limits = DEFAULT_LIMITS if codec is None else codec.limits
         ledger = Ledger(
             self.storage_of(stack, write=write, limits=limits),
@@ -415,7 +415,7 @@ def open_ledger(
         import logging  # which most runs do not need, and which takes a while to import
 
         logging.getLogger("safepoint").warning(
-            "A new store %s was begun: storage %s, anchor %s, key %s. If you expected one that is"
+            "A new store %s was created: storage %s, anchor %s, key %s. If you expected one that is"
             " there already, look at HOME, XDG_STATE_HOME and STATE_DIRECTORY before you save.",
             store,
             found.storage,
@@ -519,7 +519,7 @@ def _begin(places: Store, part: str, name: str, *, create: bool = True) -> bool:
         # Asked for once more: another process may have begun it meanwhile.
         gone = [shell(each) for each in (file, anchor) if not os.path.lexists(each)]
         if gone := [*gone, *([] if is_begun() else [shell(last)])]:
-            what = f"Store {places.store} was begun with its {part}, and is without"
+            what = f"Store {places.store} was created with its {part} and has lost"
             raise Unavailable(f"{what} {' and '.join(gone)}.", _LOST)
         return False
     if not create:

@@ -6,7 +6,9 @@ import io
 import pickle
 import tempfile
 import zipfile
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -81,6 +83,49 @@ def test_a_pickle_is_data_or_refused(data: bytes) -> None:
         return
     found = scan(io.BytesIO(data))
     assert found.stopped, "what the strict reader builds, the lenient one follows to its end"
+
+
+class Anything:
+    """Takes what a pickle gives to what it asked for."""
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    append = extend = add = __call__ = __setstate__ = __init__
+
+    def __setitem__(self, *_: Any) -> None:
+        pass
+
+
+class Lenient(pickle._Unpickler):
+    """The most lenient one that people use: joblib and dill build on it."""
+
+    asked: list[tuple[str, str]]
+
+    def find_class(self, module: str, name: str) -> Any:
+        self.asked.append((module, name))
+        return Anything
+
+    def persistent_load(self, _: object) -> Any:
+        return Anything()
+
+
+@given(FILES, st.sampled_from(["ASCII", "latin-1", "bytes"]))
+@example(b"cos\nsystem\n.", "ASCII")
+@example(b"ios\nsystem\n.", "ASCII")
+@example(b"F1_0\n0cos\nsystem\n.", "ASCII")
+@example(b"p99999999999\n.", "ASCII")
+@example(b"Np99999999999\n0g99999999999\n0cos\nsystem\n.", "ASCII")
+@example(b"cos\n\n.", "ASCII")
+@example(b"cos\nsystem", "ASCII")
+@example(b"\x80\4\x95\2\0\0\0\0\0\0\0N0\x8c\2os\x8c\6system\x93.", "ASCII")
+def test_no_name_that_an_unpickler_gets_to_is_missed(data: bytes, encoding: str) -> None:
+    reader = Lenient(io.BytesIO(data), encoding=encoding)
+    reader.asked = []
+    with suppress(Exception):
+        reader.load()
+    found = scan(io.BytesIO(data))
+    assert {*reader.asked} <= {*found.asked} or found.unclear
 
 
 @given(FILES)

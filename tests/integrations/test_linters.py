@@ -112,7 +112,7 @@ def tables() -> list[str]:
 
 
 def table(cases: Sequence[Case]) -> str:
-    lines = ["| what stands in the code | Bandit | Ruff | ours |", "|---|---|---|---|"]
+    lines = ["| the code | Bandit | Ruff | ours |", "|---|---|---|---|"]
     for case in cases:
         cells = [ids.replace(" ", ", ") or "no" for ids in (case.bandit, case.ruff, case.ours)]
         lines.append(f"| {' | '.join([case.shown, *cells])} |")

@@ -103,15 +103,6 @@ def test_the_records_that_end_an_archive_must_agree(changes: dict[str, Any]) -> 
         planned(data)
 
 
-def test_what_is_compressed_is_refused() -> None:
-    file = io.BytesIO()
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
-        for name, data in HONEST:
-            packed.writestr(name, data)
-    with pytest.raises(ModelRefused, match="is compressed, which PyTorch does not do"):
-        planned(file.getvalue())
-
-
 def test_a_limit_is_the_last_that_passes() -> None:
     two = one(tensor(), tensor(), b"\x86")
     assert len(planned(two, ModelLimits(tensors=2))) == 2

@@ -142,7 +142,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (open_key, "verify invoices", 2, "The key "),
     (open_key, "keys invoices", 2, "journal  "),
     (lost_anchor, "verify invoices", 2, "/"),
-    (lost_anchor, "init invoices", 2, "Store invoices was begun with its storage, and is without"),
+    (lost_anchor, "init invoices", 2, "Store invoices was created with its storage and has lost"),
     (journal_cut, "verify invoices", 1, "2 threads verified, with 4 records.\nJournal: SealBr"),
     (journal_cut, "journal invoices", 1, "SealBroken: The journal does not verify."),
 ]
@@ -254,7 +254,7 @@ def test_what_is_not_there_is_not_made_by_who_opens_it(
     places = default_places("invoices")
     Path(str(places.journal if opens is open_journal else places.answers)).unlink()
     before = tree(home)
-    with pytest.raises(Unavailable, match="was begun with its"):
+    with pytest.raises(Unavailable, match="was created with its"):
         opens("invoices")
     assert tree(home) == before
 
@@ -271,7 +271,7 @@ def test_what_was_lost_is_not_made_anew(lost: str, home: Path) -> None:
         Path(places.journal_key[0]).unlink()
     before = tree(home)
     status, _, err = said("init", "invoices")
-    assert (status, err.count("\n"), "was begun with its" in err) == (2, 1, True)
+    assert (status, err.count("\n"), "was created with its" in err) == (2, 1, True)
     assert tree(home) == before
 
 
@@ -374,7 +374,7 @@ def test_the_first_key_can_be_locked_away_once_another_signs() -> None:
     assert worker().latest("order-7").state == {"secret": 1}
     (last,) = keys_of_records()
     last.rename(last.with_name("signing-next.key"))
-    with pytest.raises(Unavailable, match=r"is without .*signing\.key"):
+    with pytest.raises(Unavailable, match=r"has lost .*signing\.key"):
         worker()
 
 

@@ -20,10 +20,11 @@ from safepoint.audit.finding import NO_FILE, Finding, content, files, finding, g
 from safepoint.core.errors import LimitExceeded
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import FORMAT, Header, read_line
+from safepoint.core.storage import LEASE_LINE
 from safepoint.models import Format, Inspection, Verdict, inspect
 from safepoint.models.look import SEALED
 from safepoint.models.seals import STORE
-from safepoint.stores.files import LEASE_LINE, RECORD_NAME
+from safepoint.stores.files import RECORD_NAME
 
 KEY_FILE: Final = re.compile(
     rb"\s*(?:(ssh-ed25519 AAAA)|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"

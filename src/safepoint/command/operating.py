@@ -54,9 +54,9 @@ from safepoint.shared.terminal import (
 from safepoint.stores import disk
 
 _AFTER: Final = """
-Back up together: storage, journal and answers, the storage first.
-Back up alone, encrypted, kept by somebody else: the keys.
-Never with any of these, and never over those in use: the anchors.
+Back up storage, journal and answers together, the storage first.
+Back up the keys separately and encrypted, and have somebody else keep that copy.
+Keep the anchors out of both backups, and never restore one over the anchor in use.
 
 In your application, with safepoint.langgraph (safepoint.agent_framework has the same):
   saver = SealedSaver.from_settings("{name}")
@@ -67,7 +67,7 @@ _SAID: Final = ("created", "kind", "app", "label", "tools", "previous")
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    add(sub, "init", "begin a sealed, anchored store in the default places", _init, "NAME")
+    add(sub, "init", "create a sealed, anchored store in the default places", _init, "NAME")
     looks = "verify every record of a store, its links, its anchor, its journal and its answers"
     add_format(add(sub, "verify", looks, _verify, "NAME", "THREAD?"))
     lists = "list the threads of a store, or the records of one, or show a record, each verified"
@@ -109,7 +109,7 @@ def _init(options: argparse.Namespace) -> int:
     if not made:
         print(f"Store {name} is there, and nothing was changed:")
     else:
-        print(f"Store {name} was {'completed' if before else 'begun'}. Made: {', '.join(made)}.")
+        print(f"Store {name} was {'completed' if before else 'created'}. Made: {', '.join(made)}.")
     for each, path in parts.items():
         print(f"  {_mode(path)} {each:<14} {shell(path)}")
     print(_AFTER.format(name=name))

@@ -137,7 +137,7 @@ def require(value: Any, part: type[Any], lacks: str) -> Any:
     """
     if not isinstance(value, part):
         name = type(value).__name__
-        raise ConfigurationError(f"{name} is no {part.__name__}, so it {lacks}.")
+        raise ConfigurationError(f"{name} is not a {part.__name__}, so it {lacks}.")
     return value
 
 
@@ -430,8 +430,10 @@ class View:
         """Return the records before one, down to `first`, each checked against its successor."""
         thread, last = opened.header.thread, opened.header.sequence - 1
         for place, record in self._records(thread, range(last, first - 1, -1)):
-            previous = opened.header.previous
-            opened = self._open(record, place, digest=previous, every_signature=every_signature)
+            previous = None if every_signature else opened.header.previous
+            before = self._open(record, place, digest=previous)
+            check_follows(opened, before.digest)
+            opened = before
             if opened.header.kind == "deleted":
                 raise SealBroken(
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"

@@ -18,6 +18,7 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     InvalidId,
+    LimitExceeded,
     RolledBack,
     Unavailable,
     quoted,
@@ -211,6 +212,22 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def too_large(size: int, limit: int) -> LimitExceeded:
+    """Return the error for a record that is over the limit."""
+    return LimitExceeded(f"The record has {size} bytes or more, and the limit is {limit}.")
+
+
+def sized(record: bytes, limit: int) -> bytes:
+    """Return the record as immutable `bytes`, if it is within the limit.
+
+    Raises:
+        LimitExceeded: it is too large.
+    """
+    if len(data := bytes(record)) > limit:
+        raise too_large(len(data), limit)
+    return data
 
 
 def stamp(moment: datetime) -> str:

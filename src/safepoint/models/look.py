@@ -11,7 +11,6 @@ import io
 import math
 import os
 import re
-import stat
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
@@ -28,6 +27,7 @@ from safepoint.core.errors import (
     quoted,
     shell,
 )
+from safepoint.core.files import open_regular
 from safepoint.models.limits import (
     DEFAULT_MODEL_LIMITS,
     DEFAULT_PICKLE_LIMITS,
@@ -35,8 +35,8 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Functions, named, run
-from safepoint.models.opcodes import INSTRUCTIONS, Scan, asks, part_of, read_at, scan
+from safepoint.models.machine import Functions, run
+from safepoint.models.opcodes import Scan, asks, named, read_at, scan
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import is_data, named_tensors, read_model
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
@@ -84,18 +84,21 @@ _HARMLESS: Final = re.compile(
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
-_OPEN: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-# Classes of libraries: what holds them needs their code, and need not be an attack. Not all of a
-# library: torch.distributed.elastic and joblib.externals have classes that start a program, and
-# ultralytics.YOLO loads another pickle. A class may still open a file when it is made.
+# What honest files hold of libraries: it needs their code, and need not be an attack. Not all of a
+# library: pandas has a class that computes a text, scipy one that opens a file, torch and joblib
+# some that start a program, and ultralytics.YOLO loads another pickle.
 _CLASS: Final = re.compile(
-    r"(__main__|sklearn|torch\.(nn\.modules|optim)|torch\.distributed\.checkpoint\.metadata|models"
-    r"|torch\.distributed\.checkpoint\.filesystem(?=\._StorageInfo\Z)|ultralytics\.(nn|utils)"
-    r"|joblib\.numpy_pickle(_compat)?|pandas|scipy|transformers|xgboost|lightgbm|numpy\.random"
-    r"|zoneinfo)(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*|argparse\.Namespace"
-    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
+    r"(__main__|models|sklearn(?!\.(externals|conftest|utils\._testing))|torch\.(nn\.modules|optim)"
+    r"|torch\.distributed\.checkpoint\.(metadata|filesystem(?=\._StorageInfo\Z))"
+    r"|ultralytics\.(nn|utils(?=\.(Iterable|loss|tal)))|joblib\.numpy_pickle(_compat)?"
+    r"|pandas\.(_libs|core\.(frame|series|indexes|internals|arrays|dtypes))"
+    r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
+    r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
+    r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
+    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|argparse\.Namespace|torch\.\w*Tensor|torch\._utils\._rebuild_\w+"
+    r"|numpy\.random\.\w+\.__\w+"
 )
 
 
@@ -228,7 +231,7 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Fo
         if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
             kind = Format.SAFETENSORS
             # The length of the header is any number, and reads as one or two instructions.
-            found = scan(file, limits=limits, until="name")
+            found = scan(file, limits=limits)
             if found.asks or (found.stopped and found.opcodes > _CHANCE):
                 raise unclear(
                     "The file is two things at once: a safetensors file, and a pickle up to byte"
@@ -255,8 +258,8 @@ def _zipped(names: list[str]) -> Format:
 def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format:
     end = count = opcodes = 0
     while end < size:
-        found = scan(file, end, limits=limits, until="break")
-        if found.sound and isinstance(found.broken, LimitExceeded):
+        found = scan(file, end, limits=limits)
+        if isinstance(found.broken, LimitExceeded):
             raise found.broken
         if not count and _JOBLIB in found.asked and not found.stopped:
             return Format.JOBLIB
@@ -448,33 +451,17 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         yield io.BytesIO(source)
         return
     shown = shell(os.fsdecode(source))
+    do = "Name a file that this user can read."
+    if "\0" in os.fsdecode(source):
+        raise Unavailable(f"{shown} is not a path.", do)
     try:
-        descriptor = os.open(source, _OPEN)
-    except FileNotFoundError:
-        raise NotFound(
-            f"There is no file {shown}.", "Check the path. Nothing was loaded."
-        ) from None
-    except (OSError, ValueError) as error:
-        raise _unreadable(shown, error) from None
-    try:
-        mode = os.fstat(descriptor).st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
-            raise Unavailable(f"{shown} is {what}.", "Name the file of the model.")
-        # Buffered: a bare read gives at most 2 GiB, and PyTorch does not ask for the rest.
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
+        with open_regular(os.path.realpath(source)) as file:
             yield file
+    except FileNotFoundError:
+        do = "Check the path. Nothing was loaded."
+        raise NotFound(f"There is no file {shown}.", do) from None
     except OSError as error:
-        raise _unreadable(shown, error) from None
-    finally:
-        os.close(descriptor)
-
-
-def _unreadable(shown: str, error: OSError | ValueError) -> Unavailable:
-    reason = error.strerror if isinstance(error, OSError) else "not a path"
-    return Unavailable(
-        f"{shown} cannot be read ({reason}).", "Name a file that this user can read."
-    )
+        raise Unavailable(f"{shown} cannot be read ({error.strerror}).", do) from None
 
 
 class _Inspector:
@@ -538,34 +525,34 @@ class _Inspector:
             if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
                 self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
                 continue
-            data = part_of(self._file, member.start, member.size)
-            if member.method == DEFLATED:
-                packed = content(self._file, member, self._left)
-                self._left -= len(packed)
-                data = io.BytesIO(packed)
-                if len(packed) < member.size:
-                    self._unseen.append(f"{name} is larger than was looked at.")
             try:
-                self._member(name, data, is_storage=is_storage)
-            except LimitExceeded as error:
+                self._member(name, member, is_storage=is_storage)
+            except (LimitExceeded, ModelRefused) as error:
                 self._unseen.append(f"{name}: {error.what}")
 
-    def _member(self, name: str, data: IO[bytes], *, is_storage: bool) -> None:
-        head = read_at(data, 0, _HEAD)
-        # The bytes of a tensor are any bytes. NumPy reads its arrays out of any archive.
-        if is_storage and not head.startswith(_ARRAY):
-            if head and head[0] in INSTRUCTIONS:
-                self._pickled(name, data, asks(data, self._limits), sure=False)
-            return
-        before = len(self._pickles)
+    def _member(self, name: str, member: Member, *, is_storage: bool) -> None:
+        head = self._read(member, _HEAD)
+        is_array = head.startswith(_ARRAY)  # NumPy reads its arrays out of any archive
+        if (is_storage and not is_array) or (is_array and _array_ends(head)[1] == member.size):
+            return  # the bytes of a tensor are any bytes, and nobody unpickles them
+        whole = self._read(member, self._left)
+        self._left -= len(whole) if member.method == DEFLATED else 0
+        if len(whole) < member.size:
+            self._unseen.append(f"{name} is larger than was looked at.")
+        before, data = len(self._pickles), io.BytesIO(whole)
         if _is_packed(data, head):
             self._unseen.append(f"{name} is packed data, which is not looked into.")
             self._pickled(name, data, asks(data, self._limits), sure=False)
             return
         self._piece(name, data, pickled=name.endswith((".pkl", ".pickle")))
-        seen = is_harmless(head) or head.startswith(_ARRAY) or len(self._pickles) > before
+        seen = is_harmless(head) or is_array or len(self._pickles) > before
         if self._kind is Format.ZIP and not seen:
             self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
+
+    def _read(self, member: Member, most: int) -> bytes:
+        if member.method == DEFLATED:
+            return content(self._file, member, most)
+        return read_at(self._file, member.start, min(member.size, most))  # whatever its checksum
 
     def _piece(self, where: str, data: IO[bytes], *, pickled: bool) -> None:
         """Look at a file, or at a member of an archive.
@@ -594,7 +581,7 @@ class _Inspector:
         whole = found.stopped and found.end == size and found.opcodes > 1
         if found.asks or sure or whole:
             self._stack(where, data)
-        elif found.sound and isinstance(found.broken, LimitExceeded):
+        elif isinstance(found.broken, LimitExceeded):
             self._unseen.append(f"{where or 'It'} reads as a pickle for longer than was looked at.")
         # So that many pieces together are not looked at for longer than one.
         self._left -= max(found.end, self._steps(found))
@@ -648,7 +635,7 @@ class _Inspector:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = f"{where or 'It'} is no strict JSON, and may hold pickles."
+                what = f"{where or 'It'} is not strict JSON, and may hold pickles."
                 if self._members:
                     self._unseen.append(what)
                 else:
@@ -658,7 +645,7 @@ class _Inspector:
             pickled = unbased(text, strict=True) if type(text) is str else None
             if pickled is None:
                 raise DecodeError(
-                    f"{place or 'It'} is marked as a pickle, and is no base64.", _LOOK
+                    f"{place or 'It'} is marked as a pickle, and is not base64.", _LOOK
                 )
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
 
@@ -681,7 +668,7 @@ class _Inspector:
         self._left -= len(objects)
 
     def _safetensors(self) -> None:
-        found = scan(self._file, limits=self._limits, until="name")
+        found = scan(self._file, limits=self._limits)
         if isinstance(found.broken, LimitExceeded):
             self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes

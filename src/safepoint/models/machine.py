@@ -2,10 +2,10 @@
 
 It works in three steps, each of which has its own bounds.
 
-1. `rewritten` follows the instructions with `pickletools`, builds nothing, and refuses what data
-   does not need: other instructions, bytes behind the end, large numbers. What would make a dict
-   or a set, call a class or follow an id is rewritten as a persistent id, so that Python's
-   unpickler hashes nothing and calls no class.
+1. `opcodes.rewritten` follows the instructions, builds nothing, and refuses what data does not
+   need: other instructions, bytes behind the end, large numbers. What would make a dict or a set,
+   call a class or follow an id is rewritten as a persistent id, so that Python's unpickler hashes
+   nothing and calls no class.
 2. Python's unpickler makes a drawing of what is left: lists, tuples, texts and numbers, and one
    kind of stand-in for everything else. Its `find_class` hands out names, and imports none.
 3. `Builder` counts the drawing, and builds it from the functions that the caller gave.
@@ -13,29 +13,23 @@ It works in three steps, each of which has its own bounds.
 
 from __future__ import annotations
 
-import io
-import pickle
-import pickletools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from functools import partial
+from functools import cache, partial
 from types import NoneType
 from typing import Any, Final, Literal, NamedTuple
 
-from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
+from safepoint.models.opcodes import FORMS, INTACT, NOT_DATA, Ref, named, odd, rewritten, unpickled
 
-INTACT: Final = "Restore an intact copy, or write the state again."
-NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 _UNLISTED: Final = (
     "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If it is a"
     " value of a library, save its numbers and texts. If not, do not load it: safepoint scan lists"
     " what it asks for."
 )
-
-Ref = tuple[str, str]
 
 
 @dataclass(eq=False, slots=True)
@@ -56,11 +50,11 @@ class Name:
     def __call__(self, *arguments: Any) -> Drawn:
         """Draw a call of it."""
         if len(arguments) > _SOME:  # which can be the same ones for a million calls
-            raise _odd(f"gives {self} more than {_SOME} arguments")
+            raise odd(f"gives {self} more than {_SOME} arguments")
         return Drawn("call", self, arguments)
 
     def __setstate__(self, state: object) -> None:
-        raise _odd(f"sets attributes of {self}")
+        raise odd(f"sets attributes of {self}")
 
 
 class Constant(NamedTuple):
@@ -147,19 +141,12 @@ class Drawn:
     def __setstate__(self, state: Any) -> None:
         self._only("call")
         if self.state is not None or state is None:
-            raise _odd("sets attributes twice, or none")
+            raise odd("sets attributes twice, or none")
         self.state = state
 
     def _only(self, *forms: str) -> None:
         if self.form not in forms:
-            raise _odd("changes or sets attributes of what has none")
-
-
-def named(module: str, name: str) -> str:
-    """Return `module.name` for a message: as it is if it is a name, and quoted if it is not."""
-    full = f"{module}.{name}"
-    is_name = full.isascii() and all(word.isidentifier() for word in full.split("."))
-    return full if is_name and len(full) <= 100 else quoted(full)
+            raise odd("changes or sets attributes of what has none")
 
 
 def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Any:
@@ -182,139 +169,20 @@ def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PIC
     if end != len(data):
         raise DecodeError(
             f"The pickle ends, and something else follows at byte {end}.",
-            "Find out what it is: it is no part of the state.",
+            "Find out what it is: it is not part of the state.",
         )
     return value
 
 
-_FORMS: Final = ("id", "dict", "frozenset", "new dict", "new set")
-
-
-def _as_id(form: str, before: bytes = b"") -> bytes:
-    """Return instructions that hand what is on the stack to `persistent_load`, with its form."""
-    return before + b"K%c\x86Q" % _FORMS.index(form)
-
-
-_REWRITTEN: Final = {
-    "BINPERSID": _as_id("id"),
-    "DICT": _as_id("dict", b"t"),
-    "FROZENSET": _as_id("frozenset", b"t"),
-    "EMPTY_DICT": _as_id("new dict", b"N"),
-    "EMPTY_SET": _as_id("new set", b"N"),
-    "NEWOBJ": b"R",
-    "FRAME": b"",
-}
-_NUMBERS: Final = frozenset(["INT", "LONG", "LONG1"])
-_PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT"])
-_MAKES: Final = frozenset(
-    [
-        *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE"),
-        *(name for name in _REWRITTEN if name != "FRAME"),
-    ]
-)
-_ALLOWED: Final = frozenset(
-    [
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT", "NONE"),
-        *("STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "BINUNICODE", "SHORT_BINUNICODE"),
-        *("BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "NEWTRUE", "NEWFALSE", "MARK"),
-        *("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "GLOBAL", "STACK_GLOBAL"),
-        *("GET", "BINGET", "LONG_BINGET", "MEMOIZE", "BUILD", "PROTO", "STOP", *_PUTS, *_MAKES),
-        "FRAME",
-    ]
-)
-_INSTEAD: Final = {
-    **dict.fromkeys(("NEXT_BUFFER", "READONLY_BUFFER", "BYTEARRAY8"), "Save bytes in its place."),
-    "LONG4": "Save an integer of more than 2039 bits as text or as bytes.",
-    **dict.fromkeys(("POP", "POP_MARK"), "Save a state in which no tuple contains itself."),
-}
-
-
-def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int]:
-    """Return what Python's unpickler gets of the pickle at `start`, and where the pickle ends.
-
-    Raises:
-        DecodeError: it is malformed, or has an instruction that data does not need.
-        LimitExceeded: it is too large, or has too many values or too large a number.
-    """
-    stream = io.BytesIO(data)
-    stream.seek(start)
-    instructions: Any = pickletools.genops(stream)
-    kept: list[bytes] = []
-    count = made = puts = 0
-    copied = last = frame = start
-    problem: DecodeError | None = None
-    try:
-        for op, argument, at in instructions:
-            name = op.name
-            count += 1
-            if name not in _ALLOWED:
-                raise DecodeError(
-                    f"The pickle uses {name}, which plain data does not need.",
-                    _INSTEAD.get(name, NOT_DATA),
-                )
-            if last < frame and (at > frame or name == "FRAME"):
-                raise _odd("has an instruction that does not fit into its frame", at)
-            if name in _MAKES:
-                made += 1
-            elif name in _PUTS or name == "MEMOIZE":
-                puts += 1
-                if max(argument or 0, puts) > limits.memo:
-                    raise over(limits, "memo")
-            elif name in _NUMBERS and argument.bit_length() > limits.integer_bits:
-                raise over(limits, "integer_bits")
-            elif name == "PROTO" and (at != start or argument > pickle.HIGHEST_PROTOCOL):
-                raise _odd("has no beginning of protocol 2, 3, 4 or 5", at)
-            if name in _REWRITTEN:
-                kept += (data[copied:at], _REWRITTEN[name])
-                copied = stream.tell()
-            frame = stream.tell() + argument if name == "FRAME" else frame
-            last = at
-            if count > limits.opcodes:
-                raise over(limits, "opcodes")
-            if 2 * made > limits.nodes:
-                raise over(limits, "nodes", limits.nodes // 2)
-    except CheckpointError:
-        raise
-    except (ValueError, DeprecationWarning):  # as for an unknown escape, where those are errors
-        problem = _odd("is cut short or malformed", stream.tell())
-    if problem is not None:
-        raise problem  # here, so that it does not carry the bytes
-    end = stream.tell()
-    if frame > end:
-        raise _odd("ends before its last frame does", end)
-    kept.append(data[copied:end])
-    return b"".join(kept), end
-
-
-def _odd(what: str, at: int | None = None) -> DecodeError:
-    where = "" if at is None else f", at byte {at}"
-    return DecodeError(f"The pickle {what}{where}.", INTACT)
-
-
-class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds stand-ins alone
-    """Python's own, which makes a drawing of what `rewritten` left."""
-
-    def __init__(self, code: bytes, find: Callable[[Ref], Name]) -> None:
-        super().__init__(io.BytesIO(code), encoding="utf-8")
-        self._find = find
-        self._names: dict[Ref, Name] = {}
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Hand out a name. Nothing is imported."""
-        key = module, name
-        if key not in self._names:
-            self._names[key] = self._find(key)
-        return self._names[key]
-
-    def persistent_load(self, told: Any) -> Drawn:
-        """Draw what was rewritten."""
-        value, number = told
-        form = _FORMS[number]
-        if form == "dict":
-            drawn = Drawn("dict")
-            drawn.pairs = [*value]
-            return drawn
-        return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
+def _drawn(told: Any) -> Drawn:
+    """Draw what was rewritten."""
+    value, number = told
+    form = FORMS[number]
+    if form == "dict":
+        drawn = Drawn("dict")
+        drawn.pairs = [*value]
+        return drawn
+    return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
 
 
 _LEAVES: Final = frozenset([NoneType, bool, int, float, bytes])
@@ -345,7 +213,7 @@ class Builder:
         problem: CheckpointError
         try:
             code, end = rewritten(data, start, self.limits)
-            drawing = self._drawn(code)
+            drawing = unpickled(code, cache(self._named), _drawn)
             self._done.clear()
             return self.value(drawing, 1), end
         except (RecursionError, MemoryError):
@@ -354,15 +222,6 @@ class Builder:
                 "Nothing was loaded. Load it where there is more, or in parts.",
                 "memory",
             )
-        raise problem
-
-    def _drawn(self, code: bytes) -> Any:
-        try:
-            return _Unpickler(code, self._named).load()
-        except (CheckpointError, RecursionError, MemoryError):
-            raise
-        except Exception as error:  # noqa: BLE001  a malformed pickle makes it raise anything
-            problem = _odd(f"does not fit together ({type(error).__name__})")
         raise problem
 
     def _named(self, key: Ref) -> Name:
@@ -396,7 +255,7 @@ class Builder:
             if type(part.entry) in (Constant, Class):
                 return part.entry.value
             raise DecodeError(
-                f"The pickle holds {part} itself, which is no data.",
+                f"The pickle holds {part} itself, which is not data.",
                 "Save a word of your own in its place.",
             )
         known = self._done.get(id(part))
@@ -437,7 +296,7 @@ class Builder:
         try:
             text.encode()
         except UnicodeEncodeError:
-            problem = _odd("holds a text with half a character in it")
+            problem = odd("holds a text with half a character in it")
         else:
             return text
         raise problem
@@ -479,7 +338,7 @@ class Builder:
         target: Any = drawn.target
         entry = target.entry
         if drawn.sizes != drawn.measured():
-            raise _odd(f"changes what it gave {target}")
+            raise odd(f"changes what it gave {target}")
         if type(entry) is Collect:
             value = self._collected(target, drawn.parts, depth)
         elif type(entry) is Raw:
@@ -530,11 +389,11 @@ class Builder:
     def _collected(self, target: Name, parts: list[Any], depth: int) -> Any:
         form = target.entry.form
         if parts and not (len(parts) == 1 and type(parts[0]) is list):
-            raise _odd(f"gives {target} something else than one list")
+            raise odd(f"gives {target} something else than one list")
         items = parts[0] if parts else []
         if form == "dict":
             if any(type(item) not in (list, tuple) or len(item) != 2 for item in items):
-                raise _odd(f"gives {target} something else than pairs")
+                raise odd(f"gives {target} something else than pairs")
             return self._fill({}, [part for item in items for part in item], depth)
         found = self._distinct(self.keys(items, depth))
         return found if form == "set" else frozenset(found)
@@ -543,7 +402,7 @@ class Builder:
         if not pairs:
             return value
         if len(pairs) % 2:
-            raise _odd("has a key without a value")
+            raise odd("has a key without a value")
         keys = self.keys(pairs[::2], depth)
         self._distinct(keys)
         value.update(zip(keys, self.values(pairs[1::2], depth + 1), strict=True))

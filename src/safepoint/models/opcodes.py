@@ -1,55 +1,54 @@
-"""What the bytes of a pickle would ask for, read as any unpickler could: nothing is run or built.
+"""The instructions of a pickle, and the two forms in which Python's unpickler gets to read them.
 
-The bytes may be anything. What is read here is as lenient as Python's unpickler, so that a file
-that it follows up to a name is never taken for no pickle.
+Nothing is imported, called or hashed: what would do that is written as another instruction.
+
+- `rewritten` keeps the values, and refuses what data does not need. A dict, a set, a call of a
+  class and an id become a persistent id.
+- `scan` keeps the texts alone, and reads any bytes as leniently as unpicklers do, so that a file
+  that one of them follows up to a name is never taken for no pickle. All else becomes None.
 """
 
 from __future__ import annotations
 
 import io
+import pickle
 import pickletools
 import re
 import struct
-from typing import IO, Any, Final, Literal, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import IO, Any, Final, NamedTuple
 
-from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
-from safepoint.models.machine import INTACT, named
 
-_LONGEST: Final = 64 * 1024  # of a text that may be a name
-_LINE: Final = 1024 * 1024
-_ANY: Final = "x"  # stands for a text that was not decoded, and may be any name
-_LOOSE: Final = re.compile(rb"[+-]?[0-9a-fA-FxXoO_]*[lL]?")
-_MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such as site-packages
+INTACT: Final = "Restore an intact copy, or write the state again."
+NOT_DATA: Final = "Do not load it with pickle. If you wrote it, save plain data in its place."
 _LENGTHS: Final = {
-    pickletools.TAKEN_FROM_ARGUMENT1: "<B",
-    pickletools.TAKEN_FROM_ARGUMENT4: "<i",
-    pickletools.TAKEN_FROM_ARGUMENT4U: "<I",
-    pickletools.TAKEN_FROM_ARGUMENT8U: "<Q",
+    pickletools.TAKEN_FROM_ARGUMENT1: struct.Struct("<B"),
+    pickletools.TAKEN_FROM_ARGUMENT4: struct.Struct("<i"),
+    pickletools.TAKEN_FROM_ARGUMENT4U: struct.Struct("<I"),
+    pickletools.TAKEN_FROM_ARGUMENT8U: struct.Struct("<Q"),
 }
-_NUMBERS: Final = {1: "<B", 2: "<H", 4: "<I", 8: "<Q"}
-_PLAIN_INDEX: Final = 2**32
-_TOLD: Final = 1_000
-_PROTOCOL: Final = 5
-_ASKS: Final = frozenset(["GLOBAL", "INST", "STACK_GLOBAL"])
-_NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
-_CALLS: Final = frozenset(["REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST"])
-_PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"])
-_GETS: Final = frozenset(["GET", "BINGET", "LONG_BINGET"])
-# C's unpickler drops what is left of a frame, and reads the instruction from what follows.
-_CROSSED: Final = "what stands behind a frame that an instruction crosses"
+Ref = tuple[str, str]
+_TWO_LINES: Final = ("GLOBAL", "INST")
 
 
 class _Info(NamedTuple):
-    """What an instruction takes and leaves, and how its argument is written."""
+    """How the argument of an instruction is written, and what the instruction does to the stack.
+
+    Attributes:
+        name: its name.
+        size: of an argument of that many bytes.
+        length: reads how many bytes follow.
+        lines: how many lines follow.
+        effect: instructions that take as much from the stack, and put None in its place.
+    """
 
     name: str
-    number: struct.Struct | None
-    sized: bool
+    size: int
+    length: struct.Struct | None
     lines: int
-    to_mark: bool
-    takes: int
-    leaves: int
+    effect: bytes
 
 
 def _info(known: pickletools.OpcodeInfo) -> _Info:
@@ -57,15 +56,26 @@ def _info(known: pickletools.OpcodeInfo) -> _Info:
     before = list(known.stack_before)
     to_mark = pickletools.markobject in before
     takes = before.index(pickletools.markobject) if to_mark else len(before)
-    lines = 0 if size != pickletools.UP_TO_NEWLINE else 2 if known.name in ("GLOBAL", "INST") else 1
-    spelled = _LENGTHS.get(size) or _NUMBERS.get(size)
-    number = struct.Struct(spelled) if spelled else None
-    leaves = 0 if known.name == "MARK" else len(known.stack_after)
-    return _Info(known.name, number, size in _LENGTHS, lines, to_mark, takes, leaves)
+    effect = b"1" * to_mark + b"0" * takes + b"N" * len(known.stack_after)
+    lines = 0 if size != pickletools.UP_TO_NEWLINE else 1 + (known.name in _TWO_LINES)
+    return _Info(known.name, max(size, 0), _LENGTHS.get(size), lines, effect)
 
 
 INSTRUCTIONS: Final = {ord(known.code): _info(known) for known in pickletools.opcodes}
 """What each instruction is like, by its code."""
+
+
+def odd(what: str, at: int | None = None) -> DecodeError:
+    """Return the error for a pickle that no pickler writes."""
+    where = "" if at is None else f", at byte {at}"
+    return DecodeError(f"The pickle {what}{where}.", INTACT)
+
+
+def named(module: str, name: str) -> str:
+    """Return `module.name` for a message: as it is if it is a name, and quoted if it is not."""
+    full = f"{module}.{name}"
+    is_name = full.isascii() and all(word.isidentifier() for word in full.split("."))
+    return full if is_name and len(full) <= 100 else quoted(full)
 
 
 def read_at(file: IO[bytes], position: int, size: int) -> bytes:
@@ -77,40 +87,225 @@ def read_at(file: IO[bytes], position: int, size: int) -> bytes:
     return data
 
 
-class Part(io.RawIOBase):
-    """A part of an open file, as a file: for a member of an archive."""
-
-    def __init__(self, file: IO[bytes], start: int, size: int) -> None:
-        super().__init__()
-        self._file, self._start, self._size, self._at = file, start, size, 0
-
-    def seekable(self) -> bool:
-        """Say that it can seek."""
-        return True
-
-    def readable(self) -> bool:
-        """Say that it can be read."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place, from the start, from here or from the end."""
-        self._at = offset + (0, self._at, self._size)[whence]
-        return self._at
-
-    def readinto(self, buffer: Any) -> int:
-        """Read from there."""
-        data = read_at(self._file, self._start + self._at, max(0, min(len(buffer), self._left())))
-        buffer[: len(data)] = data
-        self._at += len(data)
-        return len(data)
-
-    def _left(self) -> int:
-        return self._size - self._at
+_Instruction = tuple[_Info, int, int, int]
 
 
-def part_of(file: IO[bytes], start: int, size: int) -> IO[bytes]:
-    """Return a part of an open file, as a file."""
-    return io.BufferedReader(Part(file, start, size))
+def _instructions(data: bytes, start: int) -> Iterator[_Instruction]:
+    """Yield each instruction: what it is, where it and its argument begin, and where it ends.
+
+    It ends behind STOP, or where the bytes do.
+
+    Raises:
+        DecodeError: there is something else.
+    """
+    at, size = start, len(data)
+    while at < size:
+        info = INSTRUCTIONS.get(data[at])
+        if info is None:
+            raise odd("holds what is not an instruction", at)
+        begin = end = at + 1
+        if info.length is not None:
+            begin += info.length.size
+            if begin > size:
+                return
+            (length,) = info.length.unpack_from(data, at + 1)
+            if length < 0:
+                raise odd("is malformed", at)
+            end = begin + length
+        elif info.lines:
+            for line in range(info.lines):
+                newline = data.find(b"\n", end)
+                if newline < 0 and line == 1:  # some take the last letter of a file for one
+                    newline = size - 1 if end < size else -1
+                if newline < 0:
+                    return
+                end = newline + 1
+        else:
+            end += info.size
+        if end > size:
+            return
+        yield info, at, begin, end
+        if info.name == "STOP":
+            return
+        at = end
+
+
+class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds what the caller hands out
+    """Python's own, which asks the caller for names and ids, and imports nothing."""
+
+    def __init__(
+        self, code: bytes, find: Callable[[Ref], Any], follow: Callable[[Any], Any], encoding: str
+    ) -> None:
+        super().__init__(io.BytesIO(code), encoding=encoding)
+        self._find, self._follow = find, follow
+
+    def find_class(self, module: str, name: str) -> Any:
+        """Hand out a name."""
+        return self._find((module, name))
+
+    def persistent_load(self, told: Any) -> Any:
+        """Hand out what stands for an id."""
+        return self._follow(told)
+
+
+def unpickled(
+    code: bytes,
+    find: Callable[[Ref], Any],
+    follow: Callable[[Any], Any],
+    encoding: str = "utf-8",
+) -> Any:
+    """Return what Python's unpickler makes of instructions that were written here.
+
+    Args:
+        code: them.
+        find: returns what stands for a name.
+        follow: returns what stands for an id.
+        encoding: of texts that Python 2 wrote.
+
+    Raises:
+        DecodeError: they do not fit together.
+        EOFError: they end before a STOP.
+    """
+    try:
+        return _Unpickler(code, find, follow, encoding).load()
+    except (CheckpointError, EOFError, RecursionError, MemoryError):
+        raise
+    except Exception as error:  # noqa: BLE001  a malformed pickle makes it raise anything
+        problem = odd(f"does not fit together ({type(error).__name__})")
+    raise problem  # here, so that it does not carry the bytes
+
+
+# --- values --------------------------------------------------------------------------------------
+
+FORMS: Final = ("id", "dict", "frozenset", "new dict", "new set")
+"""What is rewritten as a persistent id: a pair of what it is made of, and an index in this."""
+
+
+def _as_id(form: str, before: bytes = b"") -> bytes:
+    """Return instructions that hand what is on the stack to `persistent_load`, with its form."""
+    return before + b"K%c\x86Q" % FORMS.index(form)
+
+
+_REWRITTEN: Final = {
+    "BINPERSID": _as_id("id"),
+    "DICT": _as_id("dict", b"t"),
+    "FROZENSET": _as_id("frozenset", b"t"),
+    "EMPTY_DICT": _as_id("new dict", b"N"),
+    "EMPTY_SET": _as_id("new set", b"N"),
+    "NEWOBJ": b"R",
+    "FRAME": b"",
+}
+_PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT"])
+_MEMO: Final = _PUTS | {"GET", "BINGET", "LONG_BINGET"}
+_MAKES: Final = frozenset(
+    [
+        *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE"),
+        *(name for name in _REWRITTEN if name != "FRAME"),
+    ]
+)
+_TEXTS: Final = frozenset(
+    [
+        *("STRING", "BINSTRING", "SHORT_BINSTRING"),
+        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+    ]
+)
+_ALLOWED: Final = frozenset(
+    [
+        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT", "NONE"),
+        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "NEWTRUE", "NEWFALSE", "MARK", *_TEXTS),
+        *("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "GLOBAL", "STACK_GLOBAL"),
+        *("MEMOIZE", "BUILD", "PROTO", "STOP", "FRAME", *_MEMO, *_MAKES),
+    ]
+)
+_INSTEAD: Final = {
+    **dict.fromkeys(("NEXT_BUFFER", "READONLY_BUFFER", "BYTEARRAY8"), "Save bytes in its place."),
+    "LONG4": "Save an integer of more than 2039 bits as text or as bytes.",
+    **dict.fromkeys(("POP", "POP_MARK"), "Save a state in which no tuple contains itself."),
+}
+_NUMBER: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*")
+_BITS: Final = {"INT": 3, "LONG": 3, "LONG1": 8}  # at least, for each byte of its argument
+
+
+def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int]:
+    """Return what Python's unpickler gets of the pickle at `start`, and where the pickle ends.
+
+    Raises:
+        DecodeError: it is malformed, or has an instruction that data does not need.
+        LimitExceeded: it is too large, or has too many values or too large a number.
+    """
+    kept: list[bytes] = []
+    made = puts = 0
+    copied = end = last = frame = start
+    name = ""
+    for count, (info, at, begin, end) in enumerate(_instructions(data, start), 1):
+        name = info.name
+        if name not in _ALLOWED:
+            raise DecodeError(
+                f"The pickle uses {name}, which plain data does not need.",
+                _INSTEAD.get(name, NOT_DATA),
+            )
+        if last < frame and (at > frame or name == "FRAME"):
+            raise odd("has an instruction that does not fit into its frame", at)
+        if name in _MAKES:
+            made += 1
+        elif name in _PUTS or name == "MEMOIZE":
+            puts += 1
+            if puts > limits.memo or _index(info, data[begin:end]) > limits.memo:
+                raise over(limits, "memo")
+        elif name in _BITS and _BITS[name] * (end - begin - 1) > limits.integer_bits:
+            if name == "LONG1" or _NUMBER.fullmatch(data, begin, end):
+                raise over(limits, "integer_bits")
+        elif name == "PROTO" and (at != start or data[begin] > pickle.HIGHEST_PROTOCOL):
+            raise odd("has no beginning of protocol 2, 3, 4 or 5", at)
+        if name in _REWRITTEN:
+            kept += (data[copied:at], _REWRITTEN[name])
+            copied = end
+        frame = end + int.from_bytes(data[begin:end], "little") if name == "FRAME" else frame
+        last = at
+        if count > limits.opcodes:
+            raise over(limits, "opcodes")
+        if 2 * made > limits.nodes:
+            raise over(limits, "nodes", limits.nodes // 2)
+    if name != "STOP":
+        raise odd("is cut short", end)
+    if frame > end:
+        raise odd("ends before its last frame does", end)
+    kept.append(data[copied:end])
+    return b"".join(kept), end
+
+
+def _index(info: _Info, argument: bytes) -> int:
+    """Return the index of the memo that an instruction names, 0 if it names none.
+
+    Raises:
+        DecodeError: it is none.
+    """
+    if not info.lines:
+        return int.from_bytes(argument, "little")
+    try:
+        return int(argument.partition(b"\0")[0])
+    except ValueError:
+        problem = odd("has an index that is none")
+    raise problem
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+_TOLD: Final = 1_000
+_WINDOW: Final = 64 * 1024
+_MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such as site-packages
+# C's unpickler drops what is left of a frame, and reads the instruction from what follows.
+_CROSSED: Final = "what stands behind a frame that an instruction crosses"
+_COMPUTED: Final = "a name that is made while it runs"
+_KEPT: Final = frozenset(
+    [
+        *("MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PROTO", "STOP"),
+        *(*_MEMO, *_TEXTS),
+    ]
+)
+_NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
+_CALLS: Final = frozenset(["REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST"])
+_CROSS: Final = b"\x88Q0"  # a persistent id that is True
 
 
 class Scan(NamedTuple):
@@ -122,17 +317,17 @@ class Scan(NamedTuple):
         opcodes: how many instructions it has.
         asks: whether an unpickler gets to where it asks for a name, or calls what it asked for.
         stopped: whether an unpickler gets to its STOP, with a value.
-        sound: whether each instruction found what it takes on the stack.
+        goes_on: whether it gets to the end of what was looked at.
         end: where it ends, or where it cannot be read further.
         broken: why it cannot be read further. What is above has run by then.
     """
 
-    asked: tuple[tuple[str, str], ...]
+    asked: tuple[Ref, ...]
     unclear: tuple[str, ...]
     opcodes: int
     asks: bool
     stopped: bool
-    sound: bool
+    goes_on: bool
     end: int
     broken: CheckpointError | None
 
@@ -142,30 +337,22 @@ class Scan(NamedTuple):
         return tuple(sorted({named(*pair) for pair in self.asked} | {*self.unclear}))
 
 
-def scan(
-    file: IO[bytes],
-    start: int = 0,
-    *,
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
-    until: Literal["end", "break", "name"] = "end",
-) -> Scan:
+def scan(file: IO[bytes], start: int = 0, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
     """Look at the pickle that begins at `start`. It raises nothing: what is wrong is in `broken`.
 
     Args:
         file: the bytes.
         start: where the pickle begins.
         limits: how much is looked at.
-        until: look no further than to where every unpickler breaks, or to the first name.
     """
-    follower = _Follower(file, start, limits)
-    try:
-        while follower.name != "STOP":
-            follower.step()
-            if until != "end" and (not follower.sound or (follower.asks and until == "name")):
-                break
-    except (DecodeError, LimitExceeded) as error:
-        follower.broken = error
-    return follower.found()
+    size = file.seek(0, io.SEEK_END) - start
+    found = _scanned(read_at(file, start, _WINDOW), size, limits)
+    if found.goes_on and found.broken is None:
+        found = _scanned(read_at(file, start, limits.data_bytes + 1), size, limits)
+    broken = found.broken
+    if found.goes_on and broken is None:
+        broken = over(limits, "data_bytes") if size > limits.data_bytes else odd("is cut short")
+    return found._replace(end=start + found.end, broken=broken)
 
 
 def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
@@ -175,189 +362,103 @@ def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
     """
     start, left, size = 0, limits.opcodes, file.seek(0, io.SEEK_END)
     while True:
-        found = scan(file, start, limits=limits, until="name")
+        found = scan(file, start, limits=limits)
         left -= found.opcodes
         if found.asks or not found.stopped or found.end >= size or left < 0:
             return found._replace(opcodes=limits.opcodes - left)
         start = found.end
 
 
-class _Follower:
-    """Follows one pickle: how deep its stack is, its memo, and the last two texts."""
+class _Notes:
+    """What an unpickler comes to."""
 
-    def __init__(self, file: IO[bytes], start: int, limits: PickleLimits) -> None:
-        self._file, self._limits = file, limits
-        self._size = file.seek(0, io.SEEK_END)
-        file.seek(start)
-        self._start = self._at = self._frame = start
-        self._asked: dict[tuple[str, str], None] = {}
-        self._unclear: dict[str, None] = {}
-        self._marks: list[int] = []
-        self._memo: dict[int | str, str | None] = {}
-        self._depth = self._count = 0
-        self._texts: tuple[str | None, str | None] = None, None
-        self.name = ""
+    def __init__(self) -> None:
+        self.asked: dict[Ref, None] = {}
+        self.unclear: dict[str, None] = {}
         self.asks = False
-        self.sound = True
-        self.broken: CheckpointError | None = None
 
-    def found(self) -> Scan:
-        """Return what is known by now."""
-        stopped = self.name == "STOP" and self.sound
-        names, unclear, count = tuple(self._asked), tuple(self._unclear), self._count
-        return Scan(names, unclear, count, self.asks, stopped, self.sound, self._at, self.broken)
-
-    def step(self) -> None:
-        """Follow one instruction."""
-        if self._count >= self._limits.opcodes:
-            raise over(self._limits, "opcodes")
-        code = self._file.read(1)
-        info = INSTRUCTIONS.get(code[0]) if code else None
-        if info is None:
-            raise DecodeError("The pickle is cut short, or holds what is no instruction.", INTACT)
-        try:
-            argument = self._argument(info)
-        except (DecodeError, LimitExceeded):
-            if self._at < self._frame:
-                self._cross()
-            raise
-        end = self._file.tell()
-        reach = end + argument if info.name == "FRAME" else end
-        inside = self._at < self._frame
-        if inside and (reach > self._frame or (info.name == "STOP" and reach < self._frame)):
-            self._cross()
-        if info.name == "FRAME" and reach <= self._size:  # no unpickler goes on in a longer one
-            self._frame = max(self._frame, reach)
-        if end - self._start > self._limits.data_bytes:
-            raise over(self._limits, "data_bytes")
-        self.name = info.name
-        self._follow(info, argument)
-        self._count, self._at = self._count + 1, end
-
-    def _cross(self) -> None:
-        self._unclear[_CROSSED] = None
-        self.asks = self.asks or self.sound
-
-    def _argument(self, info: _Info) -> Any:
-        number = None
-        if info.number is not None:
-            raw = self._file.read(info.number.size)
-            if len(raw) < info.number.size:
-                raise _cut()
-            (number,) = info.number.unpack(raw)
-        if info.sized and number is not None:
-            return self._sized(info.name, number)
-        return self._lined(info) if info.lines else number
-
-    def _sized(self, name: str, length: int) -> str | None:
-        begin = self._file.tell()
-        if length < 0 or begin + length > self._size:
-            raise _cut()
-        if "UNICODE" not in name and "STRING" not in name:
-            self._file.seek(begin + length)
-            return None
-        if length > _LONGEST:
-            self._file.seek(begin + length)
-            return _ANY
-        raw = self._file.read(length)
-        if "STRING" in name:
-            return raw.decode("ascii", "surrogateescape")
-        try:
-            return raw.decode("utf-8", "surrogatepass")
-        except ValueError:
-            problem = _cut()
-        raise problem
-
-    def _lined(self, info: _Info) -> Any:
-        lines = []
-        for _ in range(info.lines):
-            line = self._file.readline(_LINE)
-            at_end = self._file.tell() == self._size
-            # Python's own unpickler takes the last letter of a file for the newline.
-            if line[-1:] != b"\n" and not (info.lines == 2 and line and at_end):
-                raise _cut() if at_end else over(self._limits, "data_bytes")
-            lines.append(line[:-1])
-        problem = _cut()
-        try:
-            if info.lines == 2:
-                return tuple(line.decode("utf-8", "surrogatepass") for line in lines)
-            return _loose(info.name, lines[0])
-        except ValueError:
-            pass
-        raise problem
-
-    def _follow(self, info: _Info, argument: Any) -> None:
-        name = info.name
-        if name in _ASKS:
-            self._ask(name, self._texts if name == "STACK_GLOBAL" else argument)
-        elif name in _NUMBERED:
-            self._unclear[f"number {argument} of copyreg's extensions"] = None
-        if name in _PUTS:
-            self.sound &= self._depth > self._floor()
-            self._memo[len(self._memo) if argument is None else argument] = self._texts[1]
-            return
-        if name == "MARK":
-            self._marks.append(self._depth)
-        elif name == "POP" and self._marks and self._marks[-1] == self._depth:
-            self._marks.pop()
+    def take(self, told: Any) -> None:
+        """Take note of a name, of a call, or of what is not clear."""
+        if told is None:
+            self.asks = self.asks or bool(self.asked or self.unclear)
+        elif type(told) is tuple and type(told[0]) is type(told[1]) is str:
+            module, name, *is_marked = told
+            if len(self.asked) + len(self.unclear) > _TOLD:
+                self.unclear[f"more than {_TOLD} names"] = None
+            else:
+                self.asked[module, name] = None
+            # A text may begin with a c, too. What is no name of a module counts once it is called.
+            is_name = not is_marked or (is_marked[0] and _MODULE.fullmatch(module))
+            self.asks = self.asks or bool(is_name)
+        elif type(told) is int:
+            self.unclear[f"number {told} of copyreg's extensions"] = None
         else:
-            if info.to_mark:
-                self.sound &= bool(self._marks)
-                self._depth = self._marks.pop() if self._marks else 0
-            self.sound &= self._depth - info.takes >= self._floor()
-            self._depth = max(self._depth - info.takes, self._floor()) + info.leaves
-            self.sound &= name != "PROTO" or argument <= _PROTOCOL
-        if name in _GETS:
-            self.sound &= argument in self._memo
-            argument = self._memo.get(argument)
-        text = argument if type(argument) is str else None
-        if name not in ("PROTO", "FRAME"):
-            self._texts = self._texts[1] if text is not None else None, text
-        # By an odd name, by a number or by an id: what is called was asked for.
-        odd = self._asked or self._unclear or name == "INST"
-        self.asks = self.asks or bool(odd and self.sound and name in _CALLS)
-
-    def _floor(self) -> int:
-        return self._marks[-1] if self._marks else 0
-
-    def _ask(self, op: str, pair: tuple[str | None, str | None]) -> None:
-        module, name = pair
-        if len(self._asked) + len(self._unclear) > _TOLD:
-            self._unclear[f"more than {_TOLD} names"] = None
-        elif module is None or name is None:
-            self._unclear[f"a name that is made while it runs (byte {self._at})"] = None
-            # What is no text is none to any unpickler.
-        else:
-            self._asked[module, name] = None
-        # A text may begin with a c, too. What is no name of a module counts once it is called.
-        is_name = op == "STACK_GLOBAL" or (module and _MODULE.fullmatch(module))
-        enough = self._depth - 2 >= self._floor() if op == "STACK_GLOBAL" else True
-        marked = bool(self._marks) or op != "INST"
-        self.asks = self.asks or bool(is_name and enough and marked and self.sound)
+            self.unclear[_CROSSED if told is True else _COMPUTED] = None
+            self.asks = True
 
 
-def _loose(name: str, raw: bytes) -> Any:
-    """Return what any unpickler takes a line for: a text, an index of the memo, or None."""
-    before = raw.partition(b"\0")[0]
-    if name in ("GET", "PUT"):
-        index = int(before)
-        # Of numbers that large, an attacker can choose a million with one hash.
-        return index if abs(index) <= _PLAIN_INDEX else str(index)
-    if name in ("INT", "LONG") and not _LOOSE.fullmatch(before.strip()):
-        raise ValueError
-    if name == "FLOAT":
-        float(before)
-    if name not in ("STRING", "UNICODE"):
-        return None
-    if b"\\" in raw:
-        return _ANY
-    if name == "UNICODE":
-        return raw.decode("latin-1")
-    raw = raw.rstrip()
-    if len(raw) < 2 or raw[:1] not in (b"'", b'"') or raw[-1:] != raw[:1]:
-        raise ValueError
-    return raw[1:-1].decode("latin-1")
+def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
+    """Look at the pickle that begins these bytes, out of so many."""
+    code: list[bytes] = []
+    large: dict[str, int] = {}  # of numbers that large, an attacker can choose some with one hash
+    end = frame = 0
+    name, broken = "", None
+    try:
+        for info, at, begin, end in _instructions(data, 0):
+            name, argument = info.name, data[begin:end]
+            if len(code) >= limits.opcodes:
+                raise over(limits, "opcodes")
+            reach = end + (int.from_bytes(argument, "little") if name == "FRAME" else 0)
+            crosses = at < frame and (reach > frame or (name == "STOP" and reach < frame))
+            left = _left(info, argument, data[at:end])
+            if name in _MEMO and (index := _index(info, argument)) > limits.memo:
+                index = large.setdefault(str(index), limits.memo + 1 + len(large))
+                left = (b"r" if name in _PUTS else b"j") + struct.pack("<I", index)
+            code.append(_CROSS * crosses + left)
+            if name == "FRAME" and reach <= size:  # no unpickler goes on in a longer one
+                frame = max(frame, reach)
+    except (DecodeError, LimitExceeded) as error:
+        broken = error
+    count = len(code)
+    if broken is None and name != "STOP" and end < frame <= len(data):
+        code.append(_CROSS)
+    notes = _Notes()
+    stopped = goes_on = False
+    try:
+        unpickled(b"".join(code), notes.take, notes.take, "latin-1")
+        stopped = True
+    except EOFError:
+        goes_on = True
+    except DecodeError as error:
+        broken = error
+    asked, unclear = tuple(notes.asked), tuple(notes.unclear)
+    return Scan(asked, unclear, count, notes.asks, stopped, goes_on, end, broken)
 
 
-def _cut() -> DecodeError:
-    return DecodeError("The pickle is cut short or malformed.", INTACT)
+def _left(info: _Info, argument: bytes, whole: bytes) -> bytes:
+    """Return what is left of an instruction where texts alone matter.
+
+    Raises:
+        DecodeError: no unpickler takes the argument.
+    """
+    name = info.name
+    if name in _KEPT and not (name == "STRING" and b"\\" in argument):
+        return whole
+    if name == "STACK_GLOBAL":
+        return b"\x86Q"
+    if name in _TWO_LINES:
+        texts = argument[:-1].split(b"\n")
+        asked = b"".join(b"X" + struct.pack("<I", len(text)) + text for text in texts)
+        # Some ask before they look for the mark.
+        return asked + (b"\x88\x87Q" if name == "GLOBAL" else b"\x89\x87Q01NQ")
+    if name in _NUMBERED:
+        return b"J" + argument.ljust(4, b"\0") + b"Q"
+    if name in ("INT", "LONG", "FLOAT"):
+        before = argument.partition(b"\0")[0]
+        try:
+            fits = float(before) is not None if name == "FLOAT" else _NUMBER.fullmatch(before)
+        except ValueError:
+            fits = None
+        if not fits:
+            raise odd("has a number that is none")
+    return info.effect + b"Q" * (name in _CALLS)

@@ -32,7 +32,8 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits
-from safepoint.models.machine import Collect, Functions, Name, Ref, run
+from safepoint.models.machine import Collect, Functions, Name, run
+from safepoint.models.opcodes import Ref
 
 Types = Iterable[type] | Mapping[str, type]
 
@@ -294,7 +295,7 @@ def _splits(name: Any) -> list[Ref]:
     words = name.split(".") if type(name) is str else []
     if len(words) < 2 or not all(word.isidentifier() for word in words):
         raise ConfigurationError(
-            f"{quoted(name)} is no name of a type.",
+            f"{quoted(name)} is not the name of a type.",
             'Write its module as well: types={"old.module.Invoice": Invoice}.',
         )
     return [(".".join(words[:at]), ".".join(words[at:])) for at in range(1, len(words))]

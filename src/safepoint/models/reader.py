@@ -43,10 +43,8 @@ from safepoint.models.machine import (
     Drawn,
     Name,
     Raw,
-    Ref,
-    named,
 )
-from safepoint.models.opcodes import read_at, scan
+from safepoint.models.opcodes import Ref, named, read_at, scan
 from safepoint.models.plain import PLAIN, made_of
 from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, package
 from safepoint.models.zips import DESCRIBED, STORED, Member, content
@@ -519,7 +517,7 @@ class _Reader(Builder):
         told = identifier.parts[0]
         if type(told) is not tuple or told[:1] != ("storage",):
             raise ModelRefused(
-                "The file refers to something that is no storage of a tensor.",
+                "The file refers to something that is not the storage of a tensor.",
                 "If you made it, save the state_dict of the model, and not the model.",
             )
         old = len(told) == 6 and self._contents.start and told[5] is None
@@ -657,7 +655,7 @@ class _Reader(Builder):
 
     def _parameter(self, data: Any, grad: Any, hooks: Any, state: Any = None) -> Any:
         if not self._is_tensor(data):
-            raise malformed("A parameter is made of something that is no tensor.")
+            raise malformed("A parameter is made of something that is not a tensor.")
         _check_extras(dtype_name(data.dtype), grad, hooks)
         if self._torch is None:
             return data

@@ -14,7 +14,7 @@ from types import FunctionType
 from typing import Any, Final
 
 from safepoint.core.errors import Unsafe, quoted
-from safepoint.models.machine import named
+from safepoint.models.opcodes import named
 
 FLOOR: Final = (2, 10)
 """The first release in which the promise holds as far as is known."""

@@ -264,5 +264,5 @@ def _parse(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
     try:
         found = read_as_json(data, ledger.codec.limits)
     except DecodeError:
-        raise DecodeError(f"{link.header.place} is sealed, and is no state.", _ELSE) from None
+        raise DecodeError(f"{link.header.place} is sealed, and is not a state.", _ELSE) from None
     return found if isinstance(found, dict) else {}
