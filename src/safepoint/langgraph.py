@@ -1287,7 +1287,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         """
         if strategy not in ("keep_latest", "delete"):
             raise ConfigurationError(
-                f"{quoted(strategy)} is no way to prune.", 'Write "keep_latest" or "delete".'
+                f"{quoted(strategy)} is not a way to prune.", 'Write "keep_latest" or "delete".'
             )
         for thread in map(str, thread_ids):
             if strategy == "delete":

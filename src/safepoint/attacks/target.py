@@ -492,7 +492,7 @@ class Target(Victim):
         """Add to the journal, with the key of the store, that somebody else did what was done.
 
         Raises:
-            Miss: there is no journal.
+            Miss: there is not a journal.
         """
         self.note(thread, who, "approve")
 

@@ -53,7 +53,7 @@ def entries(settings: Settings) -> list[Waiver]:
     file = str(settings.file)
     if not isinstance(listed, list):
         raise ConfigurationError(
-            f"{shell(file)}: audit.accept is no list of tables.",
+            f"{shell(file)}: audit.accept is not a list of tables.",
             "Write [[audit.accept]] above each.",
         )
     return [_entry(file, number, each) for number, each in enumerate(listed, 1)]

@@ -77,7 +77,7 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
     """Return the paths and the stores that the options name, or else those of the settings."""
     paths, names = options.path, [options.store] if options.store else []
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
-        options.refuse("a connection string is no PATH: name a store of it in safepoint.toml")
+        options.refuse("a connection string is not a PATH: name a store of it in safepoint.toml")
     if not paths and not names:
         paths, names = settings.paths, [] if options.is_code else settings.stores
     if not paths and not names:

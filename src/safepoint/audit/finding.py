@@ -30,7 +30,7 @@ _UNDOES: Final = frozenset({"SL03", "SL04", "SL06", "SL11"})
 
 
 NO_FILE: Final = (
-    "it is no file, but a pipe, a socket or a device",
+    "it is not a file, but a pipe, a socket or a device",
     "Find out who put it there. If nothing reads it as state, name a folder without it.",
 )
 

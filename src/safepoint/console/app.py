@@ -362,7 +362,7 @@ def _fields(given: bytes) -> dict[str, str]:
     except ValueError:
         pairs = [("", ""), ("", "")]
     if len(dict(pairs)) != len(pairs):
-        raise InvalidId("That is no form of this console.", "Nothing was done. Go back.")
+        raise InvalidId("That is not a form of this console.", "Nothing was done. Go back.")
     return dict(pairs)
 
 

@@ -374,7 +374,7 @@ class _History:
             return read_as_json(data, self.ledger.codec.limits)
         except DecodeError:
             raise DecodeError(
-                f"{opened.header.place} is sealed, and is no state.",
+                f"{opened.header.place} is sealed, and is not a state.",
                 "Find out what else has the writer's key.",
             ) from None
 

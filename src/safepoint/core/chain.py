@@ -137,7 +137,7 @@ def require(value: Any, part: type[Any], lacks: str) -> Any:
     """
     if not isinstance(value, part):
         name = type(value).__name__
-        raise ConfigurationError(f"{name} is no {part.__name__}, so it {lacks}.")
+        raise ConfigurationError(f"{name} is not a {part.__name__}, so it {lacks}.")
     return value
 
 

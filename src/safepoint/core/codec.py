@@ -240,7 +240,7 @@ def _describe(tag: str, cls: Any) -> Converter:
     if has_fields and hasattr(cls, "__dataclass_fields__"):
         return _by_fields(tag, cls, [field.name for field in fields(cls)], cls)
     raise ConfigurationError(
-        f"{quoted(tag)} is no dataclass, Enum or pydantic model, or extends a built-in type.",
+        f"{quoted(tag)} is not a dataclass, Enum or pydantic model, or extends a built-in type.",
         "Make it a dataclass without such a base, or convert it to one before you save.",
     )
 

@@ -186,7 +186,7 @@ class Event:
         choices = self.what in WHATS and self.outcome in OUTCOMES
         if not choices or not (self.digest is None or is_digest(self.digest)):
             raise ConfigurationError(
-                f"{quoted(self.what)}, {quoted(self.outcome)} is no event of an Actor."
+                f"{quoted(self.what)}, {quoted(self.outcome)} is not an event of an Actor."
             )
         check_name("store", self.store)
         if self.tenant != "":

@@ -635,7 +635,7 @@ class _Inspector:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = f"{where or 'It'} is no strict JSON, and may hold pickles."
+                what = f"{where or 'It'} is not strict JSON, and may hold pickles."
                 if self._members:
                     self._unseen.append(what)
                 else:
@@ -645,7 +645,7 @@ class _Inspector:
             pickled = unbased(text, strict=True) if type(text) is str else None
             if pickled is None:
                 raise DecodeError(
-                    f"{place or 'It'} is marked as a pickle, and is no base64.", _LOOK
+                    f"{place or 'It'} is marked as a pickle, and is not base64.", _LOOK
                 )
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
 

@@ -169,7 +169,7 @@ def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PIC
     if end != len(data):
         raise DecodeError(
             f"The pickle ends, and something else follows at byte {end}.",
-            "Find out what it is: it is no part of the state.",
+            "Find out what it is: it is not part of the state.",
         )
     return value
 
@@ -255,7 +255,7 @@ class Builder:
             if type(part.entry) in (Constant, Class):
                 return part.entry.value
             raise DecodeError(
-                f"The pickle holds {part} itself, which is no data.",
+                f"The pickle holds {part} itself, which is not data.",
                 "Save a word of your own in its place.",
             )
         known = self._done.get(id(part))

@@ -295,7 +295,7 @@ def _splits(name: Any) -> list[Ref]:
     words = name.split(".") if type(name) is str else []
     if len(words) < 2 or not all(word.isidentifier() for word in words):
         raise ConfigurationError(
-            f"{quoted(name)} is no name of a type.",
+            f"{quoted(name)} is not the name of a type.",
             'Write its module as well: types={"old.module.Invoice": Invoice}.',
         )
     return [(".".join(words[:at]), ".".join(words[at:])) for at in range(1, len(words))]

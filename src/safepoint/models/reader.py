@@ -517,7 +517,7 @@ class _Reader(Builder):
         told = identifier.parts[0]
         if type(told) is not tuple or told[:1] != ("storage",):
             raise ModelRefused(
-                "The file refers to something that is no storage of a tensor.",
+                "The file refers to something that is not the storage of a tensor.",
                 "If you made it, save the state_dict of the model, and not the model.",
             )
         old = len(told) == 6 and self._contents.start and told[5] is None
@@ -655,7 +655,7 @@ class _Reader(Builder):
 
     def _parameter(self, data: Any, grad: Any, hooks: Any, state: Any = None) -> Any:
         if not self._is_tensor(data):
-            raise malformed("A parameter is made of something that is no tensor.")
+            raise malformed("A parameter is made of something that is not a tensor.")
         _check_extras(dtype_name(data.dtype), grad, hooks)
         if self._torch is None:
             return data

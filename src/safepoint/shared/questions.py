@@ -145,7 +145,7 @@ def find_asked(
                         (question, found.created, verdict != "")
                         for question in _of_workflow(found, Payload.unpack(found))
                         for verdict in [Asking(ledger, gate, question).verdict_in(notes)]
-                        if not verdict or (verdict == "approved" and question.next)
+                        if verdict in ("", "approved")  # and its step has not ended
                     ]
             if link.kind == "note" and link.label == SPENT:
                 notes.append(link)
@@ -264,5 +264,5 @@ def _parse(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
     try:
         found = read_as_json(data, ledger.codec.limits)
     except DecodeError:
-        raise DecodeError(f"{link.header.place} is sealed, and is no state.", _ELSE) from None
+        raise DecodeError(f"{link.header.place} is sealed, and is not a state.", _ELSE) from None
     return found if isinstance(found, dict) else {}

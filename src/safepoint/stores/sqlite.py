@@ -617,7 +617,7 @@ class SQLiteJournal(Journal):
     ) -> None:
         if not create and not os.path.lexists(place_of(path)):
             raise Unavailable(
-                f"{shell(str(path))} is no journal.",
+                f"{shell(str(path))} is not a journal.",
                 "Put it back from a copy, or pass create=True once to begin a new one.",
             )
         entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)

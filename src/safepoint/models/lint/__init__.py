@@ -114,7 +114,7 @@ def _check_python(data: bytes) -> Iterator[Load]:
         yield _unseen(f"it is not Python ({why})", error.lineno or 1, error.offset or 1)
     except (ValueError, RecursionError, MemoryError, Tangled) as error:
         why = "too tangled" if isinstance(error, Tangled) else type(error).__name__
-        yield _unseen(f"it is no Python that can be followed ({why})")
+        yield _unseen(f"it is not Python that can be followed ({why})")
     else:
         yield from _allowed(findings, _comments(data))
 
