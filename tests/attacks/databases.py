@@ -18,8 +18,8 @@ from safepoint.attacks import GatedTarget, Medium, medium
 from safepoint.core.anchor import Anchor
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import stamp
-from safepoint.core.storage import Lease
-from safepoint.stores.files import LEASE, read_lease, write_lease
+from safepoint.core.storage import Lease, read_lease, write_lease
+from safepoint.stores.files import LEASE
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
 from safepoint.stores.sqlite import SQLiteCheckpointStorage
 from safepoint.testing.postgres import Server

@@ -112,7 +112,7 @@ def test_rewritten_past_of_a_stolen_key_is_refused(night: Night) -> None:
     load = lambda ledger: ledger.load(THREAD, 2)  # noqa: E731
     for use in (load, USES[2], USES[3], lambda ledger: ledger.copy_to(copy, up_to=before)):
         said = refused(SealBroken, use, night.ledger(keys=ROTATED))
-        assert "#2 is not the one that #3 was sealed upon" in said
+        assert "#3 does not follow the #2 that is stored" in said
     assert copy.threads() == []
 
 

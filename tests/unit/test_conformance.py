@@ -105,8 +105,14 @@ LACKS: dict[type[StorageSuite], set[str]] = {
 }
 
 
+# What the login of a worker may do is in the table of the roles; its claims are for `make deep`.
+DEEP: dict[type[StorageSuite], list[pytest.MarkDecorator]] = {PostgresOfAWorker: [pytest.mark.deep]}
+
+
 @pytest.mark.parametrize("claim", CLAIMS)
-@pytest.mark.parametrize("suite", LACKS, ids=lambda suite: suite.__name__)
+@pytest.mark.parametrize(
+    "suite", [pytest.param(each, marks=DEEP.get(each, ()), id=each.__name__) for each in LACKS]
+)
 def test_a_storage_keeps_the_claim(
     suite: type[StorageSuite], claim: str, request: pytest.FixtureRequest
 ) -> None:

@@ -42,7 +42,7 @@ def test_a_type_that_was_renamed_is_read_under_its_old_name() -> None:
     assert read_pickle(data, types={"older.unit.codec_types.Colour": Colour}) == Colour.RED
     with pytest.raises(DecodeError, match=r"wants older\.unit\.codec_types\.Colour"):
         read_pickle(data, types=[Colour])
-    with pytest.raises(ConfigurationError, match="is no name of a type"):
+    with pytest.raises(ConfigurationError, match="is not the name of a type"):
         read_pickle(data, types={"Colour": Colour})
 
 

@@ -76,7 +76,7 @@ def end_all_sessions(server: Server) -> None:
     )
 
 
-@pytest.mark.parametrize("strike", [crash, end_all_sessions])
+@pytest.mark.parametrize("strike", [crash, pytest.param(end_all_sessions, marks=pytest.mark.deep)])
 def test_under_load_no_worker_sees_an_error_and_nothing_is_lost_or_doubled(
     killable: Server, strike: Callable[[Server], None]
 ) -> None:

@@ -1,4 +1,4 @@
-"""What a file of a store, or of somebody's state, holds: told by its bytes, and never decoded.
+"""What a file of a store, or of somebody's state, holds: told by its bytes and never decoded.
 
 What a file is, `safepoint.models` tells. Here is what concerns a store: sealed records, their
 bounds, keys, and the tags by which readers of other people's state choose what to build: Agent
@@ -20,10 +20,11 @@ from safepoint.audit.finding import NO_FILE, Finding, content, files, finding, g
 from safepoint.core.errors import LimitExceeded
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import FORMAT, Header, read_line
+from safepoint.core.storage import LEASE_LINE
 from safepoint.models import Format, Inspection, Verdict, inspect
 from safepoint.models.look import SEALED
 from safepoint.models.seals import STORE
-from safepoint.stores.files import LEASE_LINE, RECORD_NAME
+from safepoint.stores.files import RECORD_NAME
 
 KEY_FILE: Final = re.compile(
     rb"\s*(?:(ssh-ed25519 AAAA)|-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----)"
@@ -51,7 +52,7 @@ class File:
 
     @cached_property
     def text(self) -> bytes:
-        """JSON in ASCII, without space: a parser reads UTF-16 and UTF-32, too."""
+        """JSON in ASCII, without space: a parser reads UTF-16 and UTF-32 as well."""
         text = self.data.decode(json.detect_encoding(self.data), "replace")
         return text.encode("ascii", "replace").translate(None, b" \t\r\n")
 
@@ -62,7 +63,7 @@ class File:
 
     @cached_property
     def found(self) -> Inspection:
-        """What it is to whoever wants to load it."""
+        """What it is to anyone who wants to load it."""
         return inspect(self.path)
 
 

@@ -18,6 +18,7 @@ from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
     InvalidId,
+    LimitExceeded,
     RolledBack,
     Unavailable,
     quoted,
@@ -46,7 +47,7 @@ def check_name(kind: str, name: object) -> str:
 
     Args:
         kind: what the name is for, as it should read in the message: "thread" or "store".
-        name: the value to check; anything but a string is refused too.
+        name: the value to check; anything but a string is refused as well.
 
     Raises:
         InvalidId: the name is outside the grammar `[a-z0-9][a-z0-9_-]{0,63}`, or is a device name
@@ -80,7 +81,7 @@ def thread_name(text: str) -> str:
     ```
 
     Raises:
-        InvalidId: it is no text.
+        InvalidId: it is not text.
     """
     if not isinstance(text, str):
         raise InvalidId(f"{quoted(text)} is not text.", "Write thread_name(str(value)).")
@@ -211,6 +212,22 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def too_large(size: int, limit: int) -> LimitExceeded:
+    """Return the error for a record that is over the limit."""
+    return LimitExceeded(f"The record has {size} bytes or more, and the limit is {limit}.")
+
+
+def sized(record: bytes, limit: int) -> bytes:
+    """Return the record as immutable `bytes`, if it is within the limit.
+
+    Raises:
+        LimitExceeded: it is too large.
+    """
+    if len(data := bytes(record)) > limit:
+        raise too_large(len(data), limit)
+    return data
 
 
 def stamp(moment: datetime) -> str:

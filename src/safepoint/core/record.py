@@ -144,7 +144,7 @@ class Cipher(Protocol):
     def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
         """Return the id of the key, 16 lowercase hex digits, and the ciphertext.
 
-        The ciphertext is at most 2,048 bytes longer, and never the same twice. The place tells
+        The ciphertext is at most 2,048 bytes longer and never the same twice. The place tells
         which key to use, if each tenant or thread has its own.
         """
 
@@ -336,7 +336,6 @@ def open_sealed(
     *,
     base: bool = False,
     digest: str | None = None,
-    every_signature: bool = False,
     limits: Limits = DEFAULT_LIMITS,
     use: Use = "record",
 ) -> Opened:
@@ -347,10 +346,8 @@ def open_sealed(
         place: the place that they must name.
         keys: the trusted keys.
         base: whether this must be the base of a pruned thread instead of a checkpoint.
-        digest: the predecessor's digest that a verified record names. It replaces the check of the
-            signature, because nobody can make another header with the same digest. It says nothing
-            about line 1.
-        every_signature: check the signature as well as the digest.
+        digest: the digest that a verified record names. A header that has it needs no signature,
+            because nobody can make another one with the same digest. It says nothing about line 1.
         limits: how large it may be.
         use: the use that the signature must name.
 
@@ -386,12 +383,8 @@ def open_sealed(
     except SealBroken as unknown:
         raise SealBroken(f"{shown} cannot be verified. {unknown.what}", unknown.do, "key") from None
     own_digest = digest_of(line_2)
-    is_vouched_for = digest is not None and not every_signature
-    if not is_vouched_for and not is_signed(line_2, base64.b64decode(signature), key, use):
+    if own_digest != digest and not is_signed(line_2, base64.b64decode(signature), key, use):
         raise SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
-    if digest is not None and digest != own_digest:
-        what = f"{shown} is not the one that #{place.sequence + 1} was sealed upon."
-        raise SealBroken(what, kind="chain")
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
@@ -453,7 +446,7 @@ def check_is(opened: Opened, known: Head, witness: str) -> None:
     """Refuse a record that is not the known one at its place.
 
     Raises:
-        RolledBack: another genuine record stands there, so there are two histories.
+        RolledBack: another genuine record is there, so there are two histories.
     """
     if opened.digest != known.digest:
         raise RolledBack(

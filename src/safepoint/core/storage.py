@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -16,8 +18,20 @@ from safepoint.core.errors import (
     InvalidId,
     NotFound,
     NotOwner,
+    RolledBack,
+    SealBroken,
+    Unavailable,
+    shell,
 )
-from safepoint.core.names import check_name, check_place, check_sequence, check_tenant, stamp
+from safepoint.core.names import (
+    check_name,
+    check_place,
+    check_sequence,
+    check_tenant,
+    sized,
+    stamp,
+    too_large,
+)
 
 MAX_SECONDS: Final = 86_400
 _LEAST = 0.001
@@ -125,6 +139,38 @@ class Lease:
         return NotOwner(f"Thread '{self.thread}' {owner}, and this {what} {carried}.")
 
 
+LEASE_LINE: Final = re.compile(
+    rb"safepoint-lease/1 ([1-9][0-9]{0,17}) (?:- -|([a-z0-9][a-z0-9_-]{0,63})"
+    rb" ([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z))\n\Z"
+)
+
+
+def write_lease(lease: Lease) -> bytes:
+    """Return a lease as files and SQLite keep it: one line, even if the thread was released."""
+    rest = f"{lease.owner} {stamp(lease.expires)}" if lease.owner else "- -"
+    return f"safepoint-lease/1 {lease.token} {rest}\n".encode()
+
+
+def read_lease(path: str, thread: str, text: object) -> Lease:
+    """Return the lease that `write_lease` wrote.
+
+    Raises:
+        Unavailable: `write_lease` did not write it.
+    """
+    found = LEASE_LINE.match(text) if isinstance(text, bytes) else None
+    if found is not None:
+        token = int(found[1])
+        if found[2] is None:
+            return Lease(thread, token=token)
+        with suppress(ValueError):  # no such day, or the name of a device
+            expires = datetime.fromisoformat(found[3].decode())
+            return Lease(thread, found[2].decode(), token, expires)
+    raise Unavailable(
+        f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
+        "Stop every worker of the thread, and put it back from a backup.",
+    )
+
+
 def check_seconds(seconds: float) -> None:
     """Refuse a time that a lease cannot last.
 
@@ -226,7 +272,7 @@ class RetentionStorage(Protocol):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
         """
 
 
@@ -347,8 +393,8 @@ class Leasing(ABC):
             InvalidId: the thread or the owner is outside the grammar.
             ConfigurationError: the seconds are not a number from 0.001 to 86400.
             NotOwner: another worker owns it. The message says which, and until when.
-            Unavailable: the storage could not keep it. Whoever owned the thread may be fenced off
-                by now: try again.
+            Unavailable: the storage could not keep it. Anyone who owned the thread may be fenced
+                off by now: try again.
         """
         check_name("thread", thread)
         check_name("worker", owner)
@@ -443,6 +489,34 @@ def no_record(thread: str, sequence: int, first: int) -> NotFound:
     return NotFound(f"Thread '{thread}' has no checkpoint {sequence}.")
 
 
+def gap(thread: str, sequence: int, behind: int) -> RolledBack:
+    """Return the error for a record that is missing in the middle of a thread."""
+    return RolledBack(
+        f"Thread '{thread}' has checkpoint {behind} but not {sequence}.", kind="missing"
+    )
+
+
+def malformed_base(path: str) -> SealBroken:
+    """Return the error for a base that does not say where its thread begins."""
+    return SealBroken(
+        f"{shell(path)} does not say at which checkpoint its thread begins.", kind="form"
+    )
+
+
+def record_of(thread: str, sequence: int, size: object, record: object, limit: int) -> bytes:
+    """Return a record that was read from a database, if it is within the limit.
+
+    Raises:
+        LimitExceeded: it has more bytes than a record may have.
+        SealBroken: it is not bytes.
+    """
+    if type(record) is bytes:
+        return sized(record, limit)
+    if record is None and type(size) is int and size > limit:
+        raise too_large(size, limit)
+    raise SealBroken(f"Checkpoint {sequence} of thread '{thread}' is not bytes.", kind="form")
+
+
 class InMemoryCheckpointStorage(Leasing, Tenants):
     """Keeps records in this process, as bytes, until it ends.
 
@@ -529,7 +603,7 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
 
         Raises:
             InvalidId: the thread or the sequence is outside the grammar.
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
         """
         check_place(thread, first)
         data, at = bytes(base), (self._tenant, thread)

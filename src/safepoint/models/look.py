@@ -1,7 +1,7 @@
 """What a file is, and what the pickles in it would do: told by its content, without doing it.
 
 This is the one path from bytes to a verdict. How much there is to look at was chosen by whoever
-wrote the file, so all of it is bounded; and what was not looked into is said, and is never fine.
+wrote the file, so everything is bounded; and what was not looked into is said and is never fine.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Format(StrEnum):
     sentence: str
 
     def __new__(cls, value: str, sentence: str) -> Self:
-        """Keep the sentence beside the value."""
+        """Keep the sentence next to the value."""
         kind = str.__new__(cls, value)
         kind._value_, kind.sentence = value, sentence
         return kind
@@ -185,7 +185,7 @@ def identified(
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
     to nothing: before the first or between the members of an archive, behind its end, behind a
-    pickle. Some are told by their beginning alone; whoever loads those measures the rest.
+    pickle. Some are told by their beginning alone; anyone who loads those measures the rest.
 
     Args:
         file: the file.
@@ -194,7 +194,7 @@ def identified(
 
     Raises:
         ModelRefused: it is two things at once, or has bytes that belong to none.
-        LimitExceeded: it may be a pickle or JSON, and is too large to tell.
+        LimitExceeded: it may be a pickle or JSON and is too large to tell.
         OSError: the file cannot be read.
     """
     size = file.seek(0, os.SEEK_END)
@@ -299,7 +299,7 @@ def _array_ends(head: bytes) -> tuple[int, int | None]:
 
 
 class Verdict(StrEnum):
-    """What a file is to whoever wants to load it, from the worst on."""
+    """What a file is to anyone who wants to load it, from the worst on."""
 
     RUNS_CODE = "runs code"
     NEEDS_CODE = "needs code"
@@ -334,7 +334,7 @@ class Inspected(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """What it is to whoever wants to load it."""
+        """What it is to anyone who wants to load it."""
         split = ((name, *name.rpartition(".")[::2]) for name in self.wants)
         if all(_CLASS.fullmatch(name) or is_data(*pair) for name, *pair in split):
             needs = Verdict.NEEDS_CODE if self.wants else Verdict.REFUSED
@@ -363,12 +363,12 @@ class Inspection(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether all of it was seen, and is data."""
+        """Whether everything was seen and is data."""
         return not (self.unseen or self.refused) and all(pickle.plain for pickle in self.pickles)
 
     @property
     def what(self) -> str:
-        """What it is to whoever wants to load it, as a sentence about "it"."""
+        """What it is to anyone who wants to load it, as a sentence about "it"."""
         wants = sorted({name for pickle in self.pickles for name in pickle.wants})
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not wants and any(reasons):
@@ -379,7 +379,7 @@ class Inspection(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """What it is to whoever wants to load it."""
+        """What it is to anyone who wants to load it."""
         found = {pickle.verdict for pickle in self.pickles}
         if self.kind is Format.TORCH_SCRIPT or Verdict.RUNS_CODE in found:
             return Verdict.RUNS_CODE
@@ -442,7 +442,7 @@ def inspect(
 
 @contextmanager
 def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
-    """Open a file for a look, once: whoever swaps it meanwhile changes nothing.
+    """Open a file for a look, once: anyone who swaps it meanwhile changes nothing.
 
     Raises:
         NotFound: there is no such file.
@@ -479,7 +479,7 @@ class _Inspector:
         self._describes = False  # whether this is the pickle that describes the tensors
 
     def inspection(self) -> Inspection:
-        """Look at all of it."""
+        """Look at everything."""
         kind = self._kind
         if kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
             try:
@@ -633,7 +633,7 @@ class _Inspector:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = f"{where or 'It'} is no strict JSON, and may hold pickles."
+                what = f"{where or 'It'} is not strict JSON, and may hold pickles."
                 if self._members:
                     self._unseen.append(what)
                 else:
@@ -643,7 +643,7 @@ class _Inspector:
             pickled = unbased(text, strict=True) if type(text) is str else None
             if pickled is None:
                 raise DecodeError(
-                    f"{place or 'It'} is marked as a pickle, and is no base64.", _LOOK
+                    f"{place or 'It'} is marked as a pickle, and is not base64.", _LOOK
                 )
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
 

@@ -102,7 +102,7 @@ def _instructions(data: bytes, start: int) -> Iterator[_Instruction]:
     while at < size:
         info = INSTRUCTIONS.get(data[at])
         if info is None:
-            raise odd("holds what is no instruction", at)
+            raise odd("holds what is not an instruction", at)
         begin = end = at + 1
         if info.length is not None:
             begin += info.length.size

@@ -26,9 +26,8 @@ from typing import Self
 from safepoint.core import files
 from safepoint.core.errors import (
     ConfigurationError,
-    Unavailable,
+    RolledBack,
     Unsafe,
-    shell,
 )
 from safepoint.core.names import (
     DEFAULT_LIMITS,
@@ -36,21 +35,24 @@ from safepoint.core.names import (
     Limits,
     check_name,
     check_place,
-    stamp,
+    sized,
 )
 from safepoint.core.storage import (
     Lease,
     Leasing,
     Tenants,
     ahead,
+    gap,
     is_thread,
+    malformed_base,
     no_record,
+    read_lease,
     sequences,
     taken,
     utc_now,
+    write_lease,
 )
 from safepoint.stores import disk
-from safepoint.stores.checks import first_gone, gap, malformed_base, sized
 
 BASE = "base"
 LEASE = "lease"
@@ -60,10 +62,6 @@ _NUMBER = re.compile(r"([0-9]{10})\.checkpoint\Z")
 _FIRST = re.compile(rb"([0-9]{10})\n")
 _FIRST_BYTES = 11
 _LEASE_BYTES = 256
-LEASE_LINE = re.compile(
-    rb"safepoint-lease/1 ([1-9][0-9]{0,17}) (?:- -|([a-z0-9][a-z0-9_-]{0,63})"
-    rb" ([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-9]{2}:[0-9]{2}\.[0-9]{6}Z))\n\Z"
-)
 _REMEMBERED = 10_000
 
 
@@ -236,7 +234,7 @@ class FileCheckpointStorage(Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
             Unavailable: there is no room. Nothing was removed; or the folder cannot be used, or the
                 disk fails.
         """
@@ -479,7 +477,11 @@ class ThreadFolder:
             if self.first() != first:
                 continue  # pruned in the meantime: the missing records were removed by that
             if head < first:
-                raise first_gone(self.name, first)
+                raise RolledBack(
+                    f"Thread '{self.name}' was pruned to begin at checkpoint {first}, and that one"
+                    " is gone.",
+                    kind="missing",
+                )
             if behind is None:
                 return head
             if not saved:
@@ -521,32 +523,6 @@ class ThreadFolder:
 
     def _read(self, name: str, most: int, *, whole: bool = False) -> bytes:
         return disk.read(f"{self.path}/{name}", name, self.fd, most, whole=whole)
-
-
-def write_lease(lease: Lease) -> bytes:
-    """Return the content of the file `lease`: one line, even if the thread was released."""
-    rest = f"{lease.owner} {stamp(lease.expires)}" if lease.owner else "- -"
-    return f"safepoint-lease/1 {lease.token} {rest}\n".encode()
-
-
-def read_lease(path: str, thread: str, text: object) -> Lease:
-    """Return the lease that the content of a lease file states.
-
-    Raises:
-        Unavailable: `write_lease` did not write it.
-    """
-    found = LEASE_LINE.match(text) if isinstance(text, bytes) else None
-    if found is not None:
-        token = int(found[1])
-        if found[2] is None:
-            return Lease(thread, token=token)
-        with suppress(ValueError):  # no such day, or the name of a device
-            expires = datetime.fromisoformat(found[3].decode())
-            return Lease(thread, found[2].decode(), token, expires)
-    raise Unavailable(
-        f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
-        "Stop every worker of the thread, and put it back from a backup.",
-    )
 
 
 def _file(sequence: int) -> str:

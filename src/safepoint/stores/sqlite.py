@@ -34,21 +34,25 @@ from safepoint.core.names import (
     check_place,
     is_further,
     journal_of,
+    sized,
 )
 from safepoint.core.storage import (
     Lease,
     Leasing,
     Tenants,
     ahead,
+    gap,
     is_thread,
+    malformed_base,
     no_record,
+    read_lease,
+    record_of,
     sequences,
     taken,
+    write_lease,
 )
 from safepoint.stores import disk
-from safepoint.stores.checks import gap, malformed_base, record_of, sized
 from safepoint.stores.database import Database, place_of
-from safepoint.stores.files import read_lease, write_lease
 
 _T = TypeVar("_T")
 _LARGEST: Final = 999_000_000
@@ -273,7 +277,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
             Unavailable: there is no room. Nothing was removed; or another program holds the
                 database, it is gone, closed or was changed, or the disk fails. Nothing was removed.
         """
@@ -355,7 +359,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
         return self._run(look)
 
     def _checked(self, thread: str, sequence: int, record: object) -> bytes:
-        return sized(record_of(thread, sequence, 0, record, self._limit), self._limit)
+        return record_of(thread, sequence, 0, record, self._limit)
 
     def _thread(self, sql: sqlite3.Connection, thread: str) -> tuple[int, int, Lease]:
         """Return where a thread ends, where it begins, and who owns it.
@@ -613,7 +617,7 @@ class SQLiteJournal(Journal):
     ) -> None:
         if not create and not os.path.lexists(place_of(path)):
             raise Unavailable(
-                f"{shell(str(path))} is no journal.",
+                f"{shell(str(path))} is not a journal.",
                 "Put it back from a copy, or pass create=True once to begin a new one.",
             )
         entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)

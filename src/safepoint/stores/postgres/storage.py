@@ -9,12 +9,25 @@ from typing import Any, Final, Unpack
 import psycopg
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.errors import Unavailable
+from safepoint.core.errors import SealBroken, Unavailable, quoted
 from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring
-from safepoint.core.names import DEFAULT_LIMITS, Limits, check_name, check_place
-from safepoint.core.storage import Lease, check_seconds, no_record, sequences, taken
-from safepoint.stores.checks import record_of, sequence_of, sized
+from safepoint.core.names import (
+    DEFAULT_LIMITS,
+    MAX_SEQUENCE,
+    Limits,
+    check_name,
+    check_place,
+    sized,
+)
+from safepoint.core.storage import (
+    Lease,
+    check_seconds,
+    no_record,
+    record_of,
+    sequences,
+    taken,
+)
 from safepoint.stores.postgres.connection import Cells, Connection, Options, Session, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
@@ -48,6 +61,17 @@ _KEPT: Final = (
 )
 _SETTLED: Final = frozenset(["SP001", "SP002", "SP003", "SP004", "23505"])
 """The errors that prove that an earlier try of the same record can no longer succeed."""
+
+
+def sequence_of(thread: str, found: int) -> int:
+    """Return a sequence that was read from a database, if it is one that a record can have.
+
+    Raises:
+        SealBroken: it is too large or too small.
+    """
+    if 1 <= found <= MAX_SEQUENCE:
+        return found
+    raise SealBroken(f"Thread '{thread}' has a checkpoint {quoted(found)}.", kind="form")
 
 
 class Records(Session):
@@ -292,7 +316,7 @@ class PostgresCheckpointStorage(Records):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
             Unavailable: this login is not in the role of operators; or the server is away.
         """
         check_place(thread, first)
