@@ -3,7 +3,7 @@
 A ledger never loads an unsigned record. This module reads such states once: JSON and pickles, and
 the stores of LangGraph and Agent Framework. Their rows and files name classes, and their own
 loaders import these. Here a name is looked up in a list that the operator wrote: no source can
-cause an import, nothing is unpickled, and no source is changed. If a state of a thread cannot be
+cause an import, nothing is unpickled and no source is changed. If a state of a thread cannot be
 read, nothing of that thread is sealed, but the other threads are.
 """
 
@@ -205,7 +205,7 @@ def move(
     """
     if type(vouched_by) is not str or not vouched_by.isprintable() or len(vouched_by) > 256:
         raise ConfigurationError(
-            "vouched_by is no name of a person.", 'Say who you are: vouched_by="your name".'
+            "vouched_by is not the name of a person.", 'Say who you are: vouched_by="your name".'
         )
     ledger: Ledger = into if isinstance(into, Ledger) else into.ledger
     opened = source(into) if callable(source) else _grouped(source)
@@ -361,7 +361,7 @@ def _report(path: str) -> Iterator[IO[bytes]]:
             head = file.read(len(_LINE))
             if not _LINE.startswith(head):
                 raise ConfigurationError(
-                    f"{shell(path)} exists, and is no report of a move.",
+                    f"{shell(path)} exists, and is not the report of a move.",
                     "It may be one of the originals. Name a new file, or an earlier report.",
                 )
             if len(head) < len(_LINE):  # a crash cut the first line short
@@ -437,7 +437,7 @@ def state_files(
         app: the app that wrote them, for the checkpoints.
 
     Raises:
-        ConfigurationError: these are no types.
+        ConfigurationError: these are not types.
         Unavailable: the folder cannot be read.
     """
     return partial(_files, Path(folder), functions_for(types), thread, app)
@@ -470,7 +470,7 @@ def read_state(
         DecodeError: it cannot be read, or is neither strict JSON nor a pickle; or it is a pickle
             that is more than data. The message says what.
         LimitExceeded: it is too large, too deep or has too many values.
-        ConfigurationError: these are no types.
+        ConfigurationError: these are not types.
     """
     return _state(Path(path), thread, functions_for(types), app)
 
@@ -599,7 +599,7 @@ def _graph(rows: _Rows, saver: SealedSaver, thread: str, without_past: bool) -> 
     known = {row[:2] for row in places}
     ids = [each for ident, space, parent in places for each in (ident, space, parent or "")]
     if any(type(each) is not str for each in (thread, *ids)):
-        raise DecodeError("An id in it is no text.", _NOTHING)
+        raise DecodeError("An id in it is not text.", _NOTHING)
     if len(known) != len(places):
         raise Conflict("Two checkpoints in it have one id.", _NOTHING)
     waits = False
@@ -644,14 +644,14 @@ def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
 def _dict(value: Any, name: str) -> dict[str, Any]:
     found = value.get(name) if type(value) is dict else None
     if type(found) is not dict:
-        raise DecodeError(f"It has no {name}, and is no checkpoint.", _NOTHING)
+        raise DecodeError(f"It has no {name}, and is not a checkpoint.", _NOTHING)
     return found
 
 
 _ONE: Final = (UUID, Decimal, set, frozenset, deque)
 _SEVERAL: Final = (PurePath, timedelta, date, timezone)
 _BROKEN: Final = (
-    "A value in it is no msgpack, is nested too deep, or is large and has keys that are no text."
+    "A value in it is not msgpack, is nested too deep, or is large and has keys that are not text."
 )
 _NUMBERED: Final = 256 * 1024  # bytes of a value in which a dict may have non-text keys
 _CONTAINERS: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
@@ -806,7 +806,7 @@ def _sqlite(path: Path, without_past: bool, saver: SealedSaver) -> Iterator[tupl
             if sorted(ask(_KINDS)) != _TABLES or ask("PRAGMA encoding") != [("UTF-8",)]:
                 raise _unreadable(str(path))
             if ask(_ODD):
-                raise _unreadable(str(path), "a thread_id in it is no text")
+                raise _unreadable(str(path), "a thread_id in it is not text")
             columns = ask("SELECT name FROM pragma_table_info('writes')")
             pathed = ("task_path",) in columns  # an old database has none
             rows = _Rows(ask, path="task_path" if pathed else "''")
@@ -924,7 +924,7 @@ def _link(path: Path) -> _Point:
         and said.get("version") == _VERSION
     ):
         raise DecodeError(
-            f"It is no checkpoint of Agent Framework in version {_VERSION}.",
+            f"It is not a checkpoint of Agent Framework in version {_VERSION}.",
             "Move it elsewhere if it does not belong here.",
         )
     if path.name != f"{identity}.json":

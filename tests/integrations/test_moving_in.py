@@ -467,14 +467,14 @@ FORGED: dict[str, Edit] = {
     "an old json row": (SET.format("type = 'json'"), [], "written as 'json'"),
     "another tag": (PUT.format("type = NULL"), [], "written as None"),
     "text for bytes": (PUT.format("value = 'text'"), [], "msgpack alone is read"),
-    "no msgpack": value(b"\xc1", "no msgpack"),
-    "a length that is a lie": value(b"\xdd\xff\xff\xff\xff", "no msgpack"),
+    "no msgpack": value(b"\xc1", "not msgpack"),
+    "a length that is a lie": value(b"\xdd\xff\xff\xff\xff", "not msgpack"),
     "a million deep": value(b"\x91" * 10**6, "nested too deep"),
     "types in types": value(nested(100), "nested too deep"),
     "many lists": value(b"\xdd\x00\x20\x00\x00" + b"\x90" * 2**21, "limits"),
     "much": (PUT.format("value = zeroblob(20000000)"), [], "too big"),
     "much in all": (f"{MANY} WHERE {NEWEST}", [], "more in one place"),
-    "keys that clash": value(clashing(), "keys that are no text"),
+    "keys that clash": value(clashing(), "keys that are not text"),
     "a set that clashes": value(
         ext(0, "builtins", "set", [n * (2**61 - 1) for n in range(8)] * 9), "share a hash"
     ),
@@ -496,8 +496,8 @@ FORGED: dict[str, Edit] = {
         [],
         "of another id",
     ),
-    "no checkpoint": (SET.format("checkpoint = ?"), [b"\x90"], "is no checkpoint"),
-    "none at all": (SET.format("type = 'null'"), [], "is no checkpoint"),
+    "no checkpoint": (SET.format("checkpoint = ?"), [b"\x90"], "is not a checkpoint"),
+    "none at all": (SET.format("type = 'null'"), [], "is not a checkpoint"),
     "metadata": (SET.format("metadata = ?"), [b'{"a": NaN}'], "not strict JSON"),
     "a list of metadata": (SET.format("metadata = ?"), [b"[]"], "no metadata"),
     "a lost parent": (
@@ -505,12 +505,12 @@ FORGED: dict[str, Edit] = {
         [],
         "which is not there",
     ),
-    "an id of bytes": (SET.format("checkpoint_ns = x'00ff'"), [], "no text"),
+    "an id of bytes": (SET.format("checkpoint_ns = x'00ff'"), [], "not text"),
     "an id of no text": (SET.format("checkpoint_ns = CAST(x'ff' AS TEXT)"), [], "cannot be read"),
     "a thread of bytes": (
         "UPDATE checkpoints SET thread_id = x'00ff' WHERE thread_id = 'order-7'",
         [],
-        "no text",
+        "not text",
     ),
 }
 

@@ -49,7 +49,10 @@ def rules(lines: list[str]) -> list[str]:
     ("arguments", "line"),
     [
         ("", "name a PATH or --store NAME, or write safepoint.toml with [audit] and paths ="),
-        ("postgresql://x", "a connection string is no PATH: name a store of it in safepoint.toml"),
+        (
+            "postgresql://x",
+            "a connection string is not a PATH: name a store of it in safepoint.toml",
+        ),
         ("x --models", "unrecognized arguments: --models"),
         ("x --fail-on all", "argument --fail-on: invalid choice: 'all' (choose from"),
     ],

@@ -127,7 +127,7 @@ class Root(pydantic.RootModel[int]):
     pass
 
 
-NO_FIELDS = "is no dataclass, Enum or pydantic model, or extends a built-in type."
+NO_FIELDS = "is not a dataclass, Enum or pydantic model, or extends a built-in type."
 CANNOT: list[tuple[Any, str]] = [
     *(([of(base)], f"'Of{base.__name__}' {NO_FIELDS}") for base in (dict, Exception)),
     ({"x": int}, NO_FIELDS),

@@ -185,7 +185,7 @@ FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
     "a button that sends another verb": (other_verb, 409, "knows no such form"),
     "a form that is guessed": (guessed, 409, "knows no such form"),
     "a form of another console": (of_another_console, 409, "knows no such form"),
-    "a field that is there twice": (twice_in_one, 400, "is no form of this console"),
+    "a field that is there twice": (twice_in_one, 400, "is not a form of this console"),
     "a reason that pushes the rest away": (too_long, 400, "1001 characters"),
     "a hold that says no reason": (held_without_a_reason, 400, "A hold needs a reason."),
     "a writer who signals another tenant's run": (nobodys, 404, ""),

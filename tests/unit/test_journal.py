@@ -83,7 +83,7 @@ def test_what_was_recorded_is_told_in_order_and_by_question() -> None:
 
 
 def test_a_journal_is_begun_once_and_by_name(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="is no journal"):
+    with pytest.raises(Unavailable, match="is not a journal"):
         SQLiteJournal(tmp_path / "journal/journal.db", keys=KEYS)
     with pytest.raises(Unavailable, match="cannot be the path"):
         SQLiteJournal(None, keys=KEYS)  # type: ignore[arg-type]
@@ -255,7 +255,7 @@ def test_a_journal_whose_storage_knows_no_tenants_is_none_for_a_tenants_ledger()
 
     journal = Journal(Plain(), keys=KEYS)  # type: ignore[arg-type]
     ledger = opened(Memory(), keys=WRITER, journal=journal)
-    with pytest.raises(ConfigurationError, match="Plain is no TenantStorage"):
+    with pytest.raises(ConfigurationError, match="Plain is not a TenantStorage"):
         ledger.tenant("acme")
 
 

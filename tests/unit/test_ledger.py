@@ -354,7 +354,7 @@ def test_four_methods_are_enough_to_save_verify_and_copy() -> None:
     pruned = Memory()
     fill(opened(pruned), 3)
     opened(pruned).prune(THREAD, keep=1)
-    with pytest.raises(ConfigurationError, match="is no RetentionStorage"):
+    with pytest.raises(ConfigurationError, match="is not a RetentionStorage"):
         opened(pruned).copy_to(opened(Four()))
 
 
@@ -540,7 +540,7 @@ def test_what_was_claimed_before_a_fork_stays_with_the_parent(
 def test_a_worker_has_a_name_and_needs_leases() -> None:
     with pytest.raises(InvalidId, match="is not a worker name"):
         opened(Memory(), worker="The Worker")
-    with pytest.raises(ConfigurationError, match="Four is no LeasingStorage"):
+    with pytest.raises(ConfigurationError, match="Four is not a LeasingStorage"):
         opened(Four(), worker="one")
 
 

@@ -76,10 +76,10 @@ def test_what_knows_no_tenants_is_refused() -> None:
     ledger = opened(Memory())
     with pytest.raises(ConfigurationError, match="a tenant has no tenants"):
         ledger.tenant("acme").tenant("globex")
-    with pytest.raises(ConfigurationError, match="Bare is no TenantStorage"):
+    with pytest.raises(ConfigurationError, match="Bare is not a TenantStorage"):
         opened(type("Bare", (Memory,), {"tenant": None})()).tenant("acme")
     anchor: Any = type("BareAnchor", (InMemoryAnchor,), {"tenant": None})()
-    with pytest.raises(ConfigurationError, match="BareAnchor is no TenantStorage"):
+    with pytest.raises(ConfigurationError, match="BareAnchor is not a TenantStorage"):
         opened(Memory(), anchor).tenant("acme")
 
 

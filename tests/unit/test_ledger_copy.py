@@ -280,7 +280,7 @@ def test_a_copy_leaves_no_tenant_out(storage: Memory, target: Memory) -> None:
     assert source.copy_to(copy) == 8
     assert copy.tenants() == source.tenants() == ["acme", "globex", "mallory"]
     assert copy.tenant("acme").tenants() == []
-    with pytest.raises(ConfigurationError, match="Bare is no TenantStorage"):
+    with pytest.raises(ConfigurationError, match="Bare is not a TenantStorage"):
         source.copy_to(new(type("Bare", (Memory,), {"tenants": None})()))
 
 

@@ -112,7 +112,7 @@ def test_without_a_name_nothing_is_written(old: Path, report: Path, ledger: Ledg
 
 @pytest.mark.parametrize("name", [None, True, 1, b"dora", "a\nb", "x" * 257])
 def test_what_is_no_name_does_not_vouch(report: Path, ledger: Ledger, name: Any) -> None:
-    with pytest.raises(ConfigurationError, match="no name of a person"):
+    with pytest.raises(ConfigurationError, match="not the name of a person"):
         moved([Unsigned(THREAD, 1)], ledger, report, vouched_by=name)
     assert ledger.threads() == []
     assert not report.exists()
@@ -269,7 +269,7 @@ def test_what_the_report_does_not_name_is_not_sealed(
 def test_what_is_no_report_is_not_added_to(report: Path, ledger: Ledger, content: bytes) -> None:
     """Attack on yourself: report= names one of the originals."""
     report.write_bytes(content)
-    with pytest.raises(ConfigurationError, match="is no report of a move"):
+    with pytest.raises(ConfigurationError, match="is not the report of a move"):
         moved([Unsigned("a", 1)], ledger, report)
     assert report.read_bytes() == content
     assert ledger.threads() == []

@@ -1,6 +1,6 @@
 """Accepting: findings that somebody lives with, each with a reason and an end.
 
-They stand in the settings, and are listed in every output all the same:
+They are in the settings and are listed in every output all the same:
 
     [[audit.accept]]
     id = "SP25.pickle"
@@ -53,7 +53,7 @@ def entries(settings: Settings) -> list[Waiver]:
     file = str(settings.file)
     if not isinstance(listed, list):
         raise ConfigurationError(
-            f"{shell(file)}: audit.accept is no list of tables.",
+            f"{shell(file)}: audit.accept is not a list of tables.",
             "Write [[audit.accept]] above each.",
         )
     return [_entry(file, number, each) for number, each in enumerate(listed, 1)]

@@ -1,4 +1,4 @@
-"""`safepoint audit`: read the settings, look, and say what was found."""
+"""`safepoint audit`: read the settings, look and say what was found."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def commands(sub: Any) -> None:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    """Look, and say what was found in the format that was asked for."""
+    """Look and say what was found in the format that was asked for."""
     settings = read_for_audit(options.config)
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
@@ -77,7 +77,7 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
     """Return the paths and the stores that the options name, or else those of the settings."""
     paths, names = options.path, [options.store] if options.store else []
     if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
-        options.refuse("a connection string is no PATH: name a store of it in safepoint.toml")
+        options.refuse("a connection string is not a PATH: name a store of it in safepoint.toml")
     if not paths and not names:
         paths, names = settings.paths, [] if options.is_code else settings.stores
     if not paths and not names:

@@ -208,7 +208,7 @@ class Question:
             ApprovalRefused: it is not a question.
         """
         try:
-            return _question(read_json(_unwrap(text, "question").encode(), _MAX_QUESTION))
+            return _question(read_json(_unwrap(text, "a question").encode(), _MAX_QUESTION))
         except ApprovalRefused:
             raise
         except _MALFORMED as error:
@@ -294,7 +294,7 @@ def signable(action: str, arguments: dict[str, Any]) -> dict[str, Any]:
         LimitExceeded: they are more than a person could read.
     """
     if not _ACTION.fullmatch(action) or not action or not _are_named(arguments):
-        raise ConfigurationError("It is no action with named arguments.", _ASK)
+        raise ConfigurationError("It is not an action with named arguments.", _ASK)
     line = _encode({"arguments": arguments}, _MAX_ARGUMENTS)
     copy: dict[str, Any] = read_json(line, _MAX_ARGUMENTS)["arguments"]
     return copy
@@ -329,7 +329,7 @@ def _unwrap(text: str, what: str) -> str:
     """
     if not isinstance(text, str) or len(text) > MAX_BYTES:
         raise ApprovalRefused(
-            f"This is no {what}: it is not text, or more than {MAX_BYTES} characters.",
+            f"This is not {what}: it is not text, or more than {MAX_BYTES} characters.",
             "Send what the other side gave, unchanged.",
             "form",
         )
@@ -614,7 +614,7 @@ class Approvers:
                 key is revoked, or it speaks for somebody else.
         """
         # 1. the size, and the grammar of line 1
-        line_1, _, line_2 = _unwrap(text, "answer").encode("utf-8", "replace").partition(b"\n")
+        line_1, _, line_2 = _unwrap(text, "an answer").encode("utf-8", "replace").partition(b"\n")
         found = read_line(line_1)
         if found is None:
             raise ApprovalRefused(
@@ -627,7 +627,7 @@ class Approvers:
         # 2. the key
         if key_id not in self.keys:
             raise ApprovalRefused(
-                f"The answer names key {key_id}, which is no approver's.",
+                f"The answer names key {key_id}, which is not an approver's.",
                 "If you know that key, list it in Approvers, as revoked if its owner may no longer"
                 " approve. If not, treat it as forged.",
                 "key",

@@ -223,7 +223,7 @@ class May:
         is_limit = self.up_to is None or _is_amount(self.up_to)
         if not is_limit or type(self.people) is not int or not 1 <= self.people <= MAX_APPROVERS:
             raise ConfigurationError(
-                f"{quoted(self)} is no limit.",
+                f"{quoted(self)} is not a limit.",
                 "Give an int or a Decimal of 0 or more, or None for any amount, and from 1 to"
                 f" {MAX_APPROVERS} people.",
             )
@@ -389,7 +389,7 @@ class Gate:
         """Refuse people whose keys are also on a ledger's keyring.
 
         Raises:
-            Unsafe: one is: whoever writes the store could approve what they wrote.
+            Unsafe: one is: anyone who writes the store could approve what they wrote.
         """
         self.approvers.check_apart(keyring)
         self.operators.check_apart(keyring)

@@ -277,7 +277,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
             Unavailable: there is no room. Nothing was removed; or another program holds the
                 database, it is gone, closed or was changed, or the disk fails. Nothing was removed.
         """
@@ -617,7 +617,7 @@ class SQLiteJournal(Journal):
     ) -> None:
         if not create and not os.path.lexists(place_of(path)):
             raise Unavailable(
-                f"{shell(str(path))} is no journal.",
+                f"{shell(str(path))} is not a journal.",
                 "Put it back from a copy, or pass create=True once to begin a new one.",
             )
         entries = SQLiteCheckpointStorage(path, limits=LIMITS, read_only=read_only)
