@@ -33,6 +33,7 @@ def check_models(folder: Path) -> list[Finding]:
         ("net.h5", b"\x89HDF\r\n\x1a\n" + bytes(90), "SP25.unknown"),
         ("cut.zip", zipped({"a": b"a"})[:-9], "SP25.damaged"),
     ],
+    ids=["JSON", "HDF5", "cut"],
 )
 def test_content_decides(tmp_path: Path, name: str, data: bytes, found: str) -> None:
     (tmp_path / name).write_bytes(data)

@@ -191,7 +191,7 @@ def convert(
     """
     path = _target(target)
     new = name_of(path, name)
-    with open_vouched(source, True, keys, name, limits) as (model, _):
+    with open_vouched(source, True, keys, name, limits) as model:
 
         def write(file: BinaryIO) -> bytes:
             return write_packed(restricted(model, limits), file, limits)
