@@ -43,25 +43,25 @@ create table safepoint.actions (
 create function safepoint.begins(new safepoint.records) returns boolean
 language plpgsql set search_path = pg_catalog, pg_temp as $$
 declare
-  found_row safepoint.threads;
+  held safepoint.threads;
 begin
-  select * into found_row from safepoint.threads t
+  select * into held from safepoint.threads t
     where t.tenant = new.tenant and t.thread = new.thread for share;
   if not found and new.fence is null then
     insert into safepoint.threads (tenant, thread, login)
-      values (new.tenant, new.thread, session_user) returning * into found_row;
+      values (new.tenant, new.thread, session_user) returning * into held;
   end if;
-  if new.fence is distinct from (case when found_row.owner is not null then found_row.token end) then
+  if new.fence is distinct from (case when held.owner is not null then held.token end) then
     raise exception 'thread % is owned by % with token %, and this record carries token %',
-      new.thread, coalesce(found_row.owner, 'nobody'), found_row.token, coalesce(new.fence::text, 'none')
+      new.thread, coalesce(held.owner, 'nobody'), held.token, coalesce(new.fence::text, 'none')
       using errcode = 'SP001';
-  elsif found_row.login <> session_user then
+  elsif held.login <> session_user then
     raise exception 'thread % belongs to login %, and % has not acquired it',
-      new.thread, found_row.login, session_user using errcode = 'SP002';
-  elsif new.sequence < found_row.first then
-    raise exception 'thread % begins at % by now', new.thread, found_row.first using errcode = 'SP003';
+      new.thread, held.login, session_user using errcode = 'SP002';
+  elsif new.sequence < held.first then
+    raise exception 'thread % begins at % by now', new.thread, held.first using errcode = 'SP003';
   end if;
-  return new.sequence = found_row.first;
+  return new.sequence = held.first;
 end $$;
 
 -- `acquire` and `renew` change their row in one statement and lock only a row that they may change:
@@ -72,7 +72,7 @@ create function safepoint.acquire(
   out token bigint, out expires timestamptz
 ) language plpgsql strict security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  found_row safepoint.threads;
+  held safepoint.threads;
 begin
   insert into safepoint.threads as t (tenant, thread, login, token, owner, expires)
     values (a_tenant, a_thread, session_user, 1, a_owner,
@@ -84,9 +84,9 @@ begin
         or not t.expires between clock_timestamp() and clock_timestamp() + interval '25 hours'
     returning t.token, t.expires into acquire.token, acquire.expires;
   if not found then
-    select * into found_row from safepoint.threads t where t.tenant = a_tenant and t.thread = a_thread;
+    select * into held from safepoint.threads t where t.tenant = a_tenant and t.thread = a_thread;
     raise exception 'thread % is owned by % (login %) until %',
-      a_thread, found_row.owner, found_row.login, found_row.expires using errcode = 'SP001';
+      a_thread, held.owner, held.login, held.expires using errcode = 'SP001';
   end if;
   insert into safepoint.actions values (a_tenant, a_thread, 'acquire', token, 0, a_owner);
 end $$;
@@ -144,12 +144,12 @@ create function safepoint.prune(
 ) returns bigint
 language plpgsql strict security definer set search_path = pg_catalog, pg_temp as $$
 declare
-  found_row safepoint.threads;
+  held safepoint.threads;
   gone bigint;
 begin
-  select * into found_row from safepoint.threads t
+  select * into held from safepoint.threads t
     where t.tenant = a_tenant and t.thread = a_thread for update;
-  if a_first < found_row.first then
+  if a_first < held.first then
     return 0;
   end if;
   perform from safepoint.records r where r.tenant = a_tenant and r.thread = a_thread
