@@ -45,10 +45,7 @@ from safepoint.stores.sqlite import SQLiteAnchor, SQLiteCheckpointStorage, SQLit
 _T = TypeVar("_T")
 REVOKED: Final = "revoked"
 """The subfolder of revoked keys, in a folder of people's public keys."""
-PLACES: Final = (
-    *("storage", "anchor", "answers"),
-    *("answers_anchor", "journal", "journal_anchor"),
-)
+PLACES: Final = ("storage", "anchor", "answers", "answers_anchor", "journal", "journal_anchor")
 """The parts of a store that are on disk or in PostgreSQL."""
 _CONNECTION: Final = re.compile(r"env:|postgres(ql)?://|[a-z_]+ *=")
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
@@ -559,7 +556,7 @@ def people_in(folder: str | None) -> Approvers:
 
     Raises:
         Unavailable: the folder cannot be read.
-        Unsafe: a file is no public key, or two people have one key.
+        Unsafe: a file is not a public key, or two people have one key.
     """
     if folder is None:
         return Approvers({})
@@ -634,6 +631,8 @@ def is_beside(path: str) -> bool:
 def _storage(
     path: str, stack: ExitStack, *, write: bool, limits: Limits = DEFAULT_LIMITS
 ) -> CheckpointStorage:
+    if not os.path.lexists(path):
+        raise Unavailable(f"There is no storage {shell(path)}.", _LOST)
     if is_database(path):
         made = SQLiteCheckpointStorage(path, read_only=not write, limits=limits)
         return stack.enter_context(made)

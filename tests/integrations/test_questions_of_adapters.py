@@ -162,7 +162,7 @@ def test_people_answer_a_graph_from_the_terminal(tmp_path: Path) -> None:
     graph().invoke({"amount": 42}, RUN)
     dana = ("approve", "invoices", "Order 7", "--key", "dana.key")
     status, _, err = office.run(*dana)
-    assert (status, err.count("\n"), " asks 2 things." in err) == (2, 1, True)
+    assert (status, err.count("\n"), " asks 2 things." in err) == (1, 1, True)
     out = office.run("waiting", "invoices", "Order 7")[1]
     for digest in re.findall(r"digest: (\S+)", out):
         assert office.run(*dana, "--digest", digest)[0] == 0

@@ -270,7 +270,11 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     last = office.flow(last=True)
     last.start(office.ledger(), thread="order-6")
     assert office.say("approve", "order-6")[0] == 0
-    assert last.resume(office.ledger(), "order-6").next is None  # which saves nothing more
+    assert last.resume(office.ledger(), "order-6").next is None
+    assert (
+        open_questions(office.ledger(journal=None), "order-6") == []
+    )  # nor once the approval expired
+    assert last.resume(office.ledger(), "order-6").head == 4  # which saves nothing more
     assert list(office.digests()) == ["order-8"]
     office.ledger().delete("order-8")
     assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")

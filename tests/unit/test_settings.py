@@ -14,9 +14,9 @@ import pytest
 from safepoint.core.errors import ConfigurationError, NotOwner, Unavailable
 from safepoint.core.keys import SigningKey
 from safepoint.core.names import Head
-from safepoint.places import open_answers, open_ledger
+from safepoint.places import default_places, open_answers, open_ledger
 from safepoint.resume.gate import Gate
-from safepoint.settings import VARIABLE, read
+from safepoint.settings import VARIABLE, open_store, read
 from safepoint.shared.desk import Desk
 from tests.harness.optional import need
 from tests.unit.commands import said
@@ -60,6 +60,17 @@ def test_a_planted_file_decides_nowhere_to_connect(
             assert (status, out, err.count("\n")) == (2, "", 1), line
             with pytest.raises(TimeoutError):
                 evil.accept()
+
+
+@pytest.mark.parametrize("part", ["storage", "answers"])
+def test_a_part_that_is_lost_is_not_begun_anew_as_a_folder(clone: Path, part: str) -> None:
+    """A new thread in it would verify, and a denial would be put where nobody had lost one."""
+    assert said("init", "invoices")[0] == 0
+    file = Path(getattr(default_places("invoices"), part))
+    file.unlink()
+    with pytest.raises(Unavailable, match=f"There is no storage {file}"):
+        open_store("invoices")[0].save("order-8", 1)
+    assert not file.exists()
 
 
 def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
@@ -192,7 +203,7 @@ def test_an_adapter_takes_the_people_of_named_settings_and_none_of_a_planted_fil
     with pytest.raises(NotOwner, match="worker 'one'"):
         made("invoices", worker="two").ledger.save("order-8", {})
     Path(read().store("invoices").answers or "").unlink()  # with it would go denials and holds
-    with pytest.raises(Unavailable, match=r"answers.db is gone"):
+    with pytest.raises(Unavailable, match=r"There is no storage .*answers.db"):
         made("invoices")
 
 

@@ -571,6 +571,9 @@ class Run:
         """Run every step that is left, up to the end or a pause, and return the run itself."""
         for _ in self:
             pass
+        if self.approved is not None:  # what the last step asked, and no step follows
+            self.at = self.workflow.save(self.ledger, self.thread, self.payload, self.head)
+            self.approved = None
         return self
 
     def __iter__(self) -> Iterator[Checkpoint]:
