@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import islice
 from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple, Self
 
@@ -36,7 +37,7 @@ from safepoint.models.limits import (
     over,
 )
 from safepoint.models.machine import Functions, run
-from safepoint.models.opcodes import Scan, asks, named, read_at, scan
+from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import is_data, named_tensors, read_model
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
@@ -97,8 +98,10 @@ _CLASS: Final = re.compile(
     r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
     r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
     r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
-    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|argparse\.Namespace|torch\.\w*Tensor|torch\._utils\._rebuild_\w+"
-    r"|numpy\.random\.\w+\.__\w+"
+    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|sklearn(\.\w+)+\.newObj|argparse\.Namespace"
+    r"|pandas\.core\.indexes\.\w+\._new_\w+|pandas\._libs(\.\w+)+\._\w*unpickle\w*"
+    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
+    r"|numpy\._?core\.numeric\._frombuffer"
 )
 
 
@@ -257,15 +260,13 @@ def _zipped(names: list[str]) -> Format:
 
 def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format:
     end = count = opcodes = 0
-    while end < size:
-        found = scan(file, end, limits=limits)
+    for found in scans(file, limits):
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
-        if not count and _JOBLIB in found.asked and not found.stopped:
+        if not (found.stopped or count) and _JOBLIB in found.asked:
             return Format.JOBLIB
-        if not found.stopped:
-            break
-        count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
+        if found.stopped:
+            count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
             raise over(limits, "opcodes")
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
@@ -592,17 +593,14 @@ class _Inspector:
     def _stack(self, where: str, data: IO[bytes], functions: Functions = PLAIN) -> None:
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = 5 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
-        start, count, steps, size = 0, 0, 0, data.seek(0, os.SEEK_END)
-        while start < size and count < most:
-            found = scan(data, start, limits=self._limits)
-            count, steps = count + 1, steps + self._steps(found)
+        start, steps, size = 0, 0, data.seek(0, os.SEEK_END)
+        for count, found in enumerate(islice(scans(data, self._limits), most), 1):
+            steps += self._steps(found)
             several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
             place = ", ".join(filter(None, (where, numbered)))
             self._add(place, read_at(data, start, found.end - start), found, functions)
             start = found.end
-            if found.broken is not None:
-                break
         self._left -= max(start, steps)
 
     def _add(self, where: str, data: bytes, found: Scan, functions: Functions) -> None:
