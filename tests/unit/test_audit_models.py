@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from safepoint import SigningKey
 from safepoint.audit import Finding, audit, discover
-from safepoint.models import Inspection, inspect
+from safepoint.audit.catalogue import CHECKS
+from safepoint.audit.looking import look
+from safepoint.models import Inspection, inspect, save_checkpoint
 from tests.harness.optional import need
 from tests.zoo.build import zipped
 
@@ -92,3 +98,68 @@ def test_a_project_tests_that_its_loads_are_safe(
     if where == "venv":
         (tmp_path / "venv/pyvenv.cfg").touch()
     assert ids(audit(tmp_path, rule="SP27")) == expected
+
+
+def test_the_tests_of_a_project_are_judged_once_and_together(tmp_path: Path) -> None:
+    """With paths = ["src", "models"] and the test in tests/utils, it warned for ever."""
+    for folder in ("src", "models", "tests/utils"):
+        (tmp_path / folder).mkdir(parents=True)
+    for folder in ("src", "models"):
+        (tmp_path / folder / "app.py").write_text("load_checkpoint(p)")
+    paths = [str(tmp_path / "src"), str(tmp_path / "models")]
+    (tmp_path / "ci.yml").write_text(ALONE)
+
+    def said() -> str:
+        return ids([each for each in look(paths).findings if each.rule == "SP27"])
+
+    assert said() == "SP27.no-test"
+    (tmp_path / "tests/utils/test_load.py").write_text(GOOD)
+    assert said() == "SP27.no-test"  # nothing says that this folder is a project
+    (tmp_path / "pyproject.toml").touch()
+    assert said() == ""
+    (tmp_path / "pyproject.toml").unlink()
+    paths.append(str(tmp_path))
+    assert said() == ""
+
+
+def test_what_is_sealed_is_not_called_verified(tmp_path: Path) -> None:
+    """A safetensors file that was changed behind its seal was green."""
+    import torch
+
+    path = tmp_path / "net.safetensors"
+    save_checkpoint(path, {"weight": torch.ones(2)}, key=SigningKey.generate())
+    path.write_bytes(path.read_bytes()[:-1] + b"\1")
+    (found,) = check_models(tmp_path)
+    assert found.id == "SP24.not-verified"
+    assert found.do == f"Verify it: safepoint verify-model {path} --key KEY"
+
+
+def test_an_audit_says_to_do_what_a_scan_says_and_its_examples_are_real(tmp_path: Path) -> None:
+    import torch
+
+    torch.save({"weight": Mkdir()}, tmp_path / "bad.pt")
+    whole = zipped(
+        {"yolo/data.pkl": b"cultralytics.nn.modules.conv\nConv\n.", "yolo/version": b"3"}
+    )
+    (tmp_path / "yolo.pt").write_bytes(whole)
+    (tmp_path / "cut.pt").write_bytes((tmp_path / "bad.pt").read_bytes()[:-9])
+    (tmp_path / "net.onnx").write_bytes(b"\x08\x08\x12\x07pytorch\x1a" + bytes(9))
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps([1]))
+    torch.save({"weight": torch.ones(1)}, tmp_path / "good.pt")
+    (tmp_path / "forest.pkl").write_bytes(b"csklearn.ensemble._forest\nRandomForestClassifier\n.")
+    found = {
+        Path(each.where).name: each for each in check_models(tmp_path) if "seal" not in each.id
+    }
+    assert len(found) == 7
+    for name, each in found.items():
+        assert each.do == inspect(tmp_path / name).do
+    assert "load_tensors" not in found["forest.pkl"].do  # it refuses a bare pickle
+    for name in ("bad.pt", "yolo.pt", "cut.pt", "net.onnx"):
+        each = found[name]
+        says = each.what.replace(f"{tmp_path}/", "")
+        assert (CHECKS[each.id].says, CHECKS[each.id].do) == (f"For example: {says}", each.do)
+
+
+class Mkdir:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("marker",)

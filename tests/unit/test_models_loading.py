@@ -9,6 +9,8 @@ need("torch", "PyTorch is not installed: pip install '.[torch]'")
 import os
 import shlex
 import warnings
+import zipfile
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import torch
 import torch.distributed.checkpoint
 
 from safepoint import Keyring, SigningKey
+from safepoint.audit import audit
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -31,6 +34,7 @@ from safepoint.core.errors import (
 from safepoint.models import (
     ModelLimits,
     UnrestrictedLoad,
+    convert,
     inspect,
     load_checkpoint,
     load_tensors,
@@ -87,6 +91,7 @@ NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
     ("a.pt", b"cos\nsystem\n.", ModelRefused, "safepoint scan"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelRefused, "whatever its name says"),
     ("a", JOBLIB, ModelRefused, "is a joblib file, .* Ask for skops or safetensors"),
+    ("a", zlib.compress(JOBLIB, 3), ModelRefused, "If joblib wrote it, ask for skops"),
     ("a", JOBLIB[:-1], ModelRefused, "is a joblib file"),
     ("a", JOBLIB[:20], ModelRefused, "is of no format that is known here"),
     ("a", b"\x1f\x8b\x08\0", ModelRefused, "is compressed data, and is not loaded"),
@@ -153,8 +158,8 @@ NO_DATA = {
 def test_a_scan_says_that_it_does_not_see_past_an_array() -> None:
     """It said nothing of `os.system` there, which joblib calls."""
     found = inspect(JOBLIB[:-1] + b"cos\nsystem\n(S'id'\ntR.")
-    assert found.unseen == ("What follows its first array is not looked into: joblib runs it.",)
-    assert not found.plain
+    says = "What follows its first array is not looked into: joblib runs it."
+    assert (found.pickles[0].reason, found.plain) == (says, False)
 
 
 def test_a_distributed_checkpoint_is_told_as_one(tmp_path: Path) -> None:
@@ -232,7 +237,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
 
     genuine = identified
     monkeypatch.setattr("safepoint.models.loading.identified", swapped)
-    with pytest.raises(ModelRefused, match="changed while it was read"):
+    with pytest.raises(ModelRefused, match="of no format that is known here"):
         load_checkpoint(path)
 
 
@@ -315,6 +320,56 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     seal.mkdir()
     with pytest.raises(Unavailable):
         load_checkpoint(renamed, keys=KEYS, name="model")
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o666])
+@pytest.mark.parametrize("data", [b"GGUF\3\0\0\0" + bytes(90), b"text", b"PK\3\4"])
+def test_the_seal_of_any_file_is_verified_before_its_format(
+    tmp_path: Path, data: bytes, mode: int
+) -> None:
+    """Of a GGUF that was changed behind its seal, it said: "Load it with llama.cpp"."""
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(data if data != b"PK\3\4" else b"GGUF\3\0\0\0")
+    seal_model(path, key=KEY)
+    path.write_bytes(data[:-1] + b"\1")
+    path.chmod(mode)
+    with pytest.raises(SealBroken, match="is not the file that was sealed as tiny"):
+        load_checkpoint(path, keys=KEYS)
+    path.write_bytes(b"")
+    with pytest.raises(SealBroken, match="is not the file that was sealed as tiny"):
+        load_checkpoint(path, keys=KEYS)
+
+
+def test_what_runs_code_is_named_first_and_never_left_out(tmp_path: Path) -> None:
+    """Behind a few classes, os.system fell into "and 4 more", and the advice was load_tensors."""
+    known = [f"ultralytics.nn.modules.block.C{n}" for n in range(7)]
+    for names, rest in ((known, f"{known[0]}, {known[1]} and 5 more"), (STRANGERS, "")):
+        asked = b"".join(b"c%s\n%s\n" % tuple(x.encode() for x in n.rsplit(".", 1)) for n in names)
+        body = b"\x80\x02(" + asked + b"cposix\nmkdir\n(S'x'\ntRl."
+        path = tmp_path / "yolo.pt"
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("yolo/data.pkl", body)
+            file.writestr("yolo/version", "3\n")
+        first = f"posix.mkdir, {rest or ', '.join(STRANGERS)}"
+        for act in (load_checkpoint, lambda p: convert(p, tmp_path / "x.safetensors", key=KEY)):
+            with pytest.raises(ModelRefused) as refusal:
+                act(path)
+            assert f"wants {first}, which are not data." in refusal.value.what
+            assert refusal.value.do == NO
+        found = inspect(path)
+        assert f"asks for {first}." in found.what
+        assert found.pickles[0].imports[0] == "posix.mkdir"
+        (finding,) = [each for each in audit(path) if each.id == "SP24.runs-code"]
+        assert (finding.what.endswith(f"asks for {first}."), finding.do) == (True, NO)
+    assert inspect(b"caaa\nA\n.").do.startswith("Nothing of it was run. Do not load it; tell")
+    assert "load_tensors" not in inspect(b"caaa\nA\n.").do  # it refuses a bare pickle
+
+
+STRANGERS = [f"aaa.{letter}" for letter in "ABCDE"]
+NO = (
+    "Nothing of it was run. Do not load it; tell the sender. If you made it, save the state_dict"
+    " and plain values instead."
+)
 
 
 def test_a_trusted_artefact_is_loaded_for_its_seal(tmp_path: Path, recwarn: Any) -> None:

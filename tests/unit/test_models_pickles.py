@@ -84,6 +84,12 @@ WANTS = (
 )
 
 
+NEXT = (
+    "  Nothing of it was run. Do not load it; tell the sender. If you made it, save the state_dict"
+    " and plain values instead."
+)
+
+
 def test_scan_says_what_files_are(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
     (tmp_path / "b.pkl").write_bytes(pickle.dumps({"amount": 42}, 4))
@@ -93,10 +99,13 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
     assert out.splitlines() == [
         "a.bin is a pickle (21 bytes).",
         WANTS,
+        NEXT,
         "b.pkl is a pickle (26 bytes).",
         "  Plain data.",
+        "  Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
         "c.gz is compressed data (6 bytes).",
         "  It is compressed data, which is not looked into.",
+        "  Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors.",
     ]
     assert command(tmp_path, "scan", "b.pkl")[0] == 0
     assert command(tmp_path, "scan", "missing")[0] == 2
@@ -110,6 +119,17 @@ def test_a_model_is_sealed_and_converted_by_command(tmp_path: Path) -> None:
     assert made[0] == 0
     assert made[1].startswith("new.safetensors: 1 tensor, 128 bytes, equal to the last bit\n")
     scanned = command(tmp_path, "scan", "new.safetensors")
-    assert scanned[1].splitlines()[1:] == ["  1 tensor", "    weight float32 (2, 3)"]
-    assert command(tmp_path, "seal-model", "old.pt", "--key", "m.key")[0] == 0
+    assert scanned[1].splitlines()[1:3] == ["  1 tensor", "    weight float32 (2, 3)"]
+    assert command(tmp_path, "seal-model", "old.pt", "--key", "m.key")[0::2] == (0, "")
+    verify = "verify-model", "old.pt", "--key", "m.key"
+    assert command(tmp_path, *verify)[:2] == (0, "old.pt is the file that was sealed.\n")
+    assert command(tmp_path, *verify, "--name", "new")[0] == 1
+    assert command(tmp_path, "verify-model", "new.safetensors", "--key", "m.key")[0] == 0
+    with (tmp_path / "old.pt").open("ab") as file:
+        file.write(b"\0")
+    assert "is not the file that was sealed" in command(tmp_path, *verify)[2]
+    (tmp_path / "evil.pkl").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
+    sealed = command(tmp_path, "seal-model", "evil.pkl", "--key", "m.key")
+    says = "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
+    assert sealed[0::2] == (0, says)
     assert command(tmp_path, "seal-model", "no.pt", "--key", "m.key")[0] == 2

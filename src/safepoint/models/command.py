@@ -9,18 +9,13 @@ from itertools import chain
 from typing import Any, Final
 
 from safepoint.audit.finding import Finding, files
-from safepoint.core.errors import (
-    CheckpointError,
-    DecodeError,
-    LimitExceeded,
-    shell,
-)
+from safepoint.core.errors import CheckpointError, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import open_model
 from safepoint.models.look import inspect
 from safepoint.models.saving import convert, seal_model
-from safepoint.models.seals import name_of, seal_beside
+from safepoint.models.seals import seal_beside
 from safepoint.shared.terminal import add, counted, flag, keyring_of
 
 _SHOWN: Final = 20
@@ -35,12 +30,12 @@ def commands(sub: Any) -> None:
     turn = _add_command(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
     seal = _add_command(sub, "seal-model", _seal, "put a seal beside a model file")
     look = _add_command(sub, "verify-model", _verify, "verify the seal beside a model file")
-    for command, use in ((turn, "seal it"), (seal, "seal it"), (look, "verify it")):
+    for command in (turn, seal, look):
         command.add_argument("file", metavar="FILE", help="the model file")
         command.add_argument(
             "--name", metavar="NAME", help="the name that the seal is bound to (FILE)"
         )
-        command.add_argument("--key", metavar="FILE", required=True, help=f"the key to {use} with")
+        command.add_argument("--key", metavar="FILE", required=True, help="the key of the seal")
     for command in (turn, seal):
         flag(command, "--create", "make the key if there is none")
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
@@ -57,9 +52,6 @@ def _scan(options: argparse.Namespace) -> int:
     for path in chain.from_iterable(_files_of(each, closed) for each in options.paths):
         try:
             worst = max(worst, _scanned(path))
-        except (DecodeError, LimitExceeded) as error:
-            print(f"{shell(path)}: {error}", file=sys.stderr)
-            worst = max(worst, 1)
         except CheckpointError as error:
             print(error, file=sys.stderr)
             worst = 2
@@ -117,6 +109,6 @@ def _seal(options: argparse.Namespace) -> int:
 
 def _verify(options: argparse.Namespace) -> int:
     keys = keyring_of([options.key], signs=False)
-    with open_model(options.file, DEFAULT_MODEL_LIMITS, keys, options.name, load=False) as model:
-        print(f"{model.shown} is the file that was sealed as {name_of(model.path, options.name)}.")
+    with open_model(options.file, DEFAULT_MODEL_LIMITS, keys, options.name, load=False):
+        print(f"{shell(options.file)} is the file that was sealed.")
     return 0

@@ -43,7 +43,6 @@ from safepoint.models.zips import Member
 SAFETENSORS: Final = ".safetensors"
 _LOADED: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY, Format.SAFETENSORS)
 _TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
-_PICKLES: Final = (Format.PICKLE, Format.PICKLES)
 _LFS: Final = b"version https://git-lfs.github.com/spec/v1"
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
@@ -98,7 +97,8 @@ def load_checkpoint(
     """
     with open_vouched(path, safe, keys, name, limits) as model:
         # The literal, and nothing that is only false.
-        state = _unrestricted(model, limits) if safe is False else restricted(model, limits)
+        is_free = safe is False and model.kind is not Format.SAFETENSORS
+        state = _unrestricted(model) if is_free else restricted(model, limits)
         rest = model.sealed and model.sealed.rest
         return state if rest is None else unpack(state, rest)
 
@@ -228,47 +228,40 @@ def open_model(
         LimitExceeded: it is larger than `limits.file_bytes`.
         ModelRefused: it is empty, two things at once, not what its name says, or not loaded.
     """
-    name, known, sealed = str(Path(path)), None, None
+    name = str(Path(path))
     with opened(name) as source, _about(shell(name)), ExitStack() as stack:
-        file, size = source, os.fstat(source.fileno()).st_size
+        file: IO[bytes] = source
+        size = os.fstat(source.fileno()).st_size
         if size > limits.file_bytes:
             raise over(limits, "file_bytes")
-        is_shared = load and not _is_private(file.fileno())
-        if keys is not None:
-            sealed = read_seal(name, keys, named)
-            _check_sealed(name, sealed, size, None if is_shared else file)
-        else:
-            known = identified(file, model=limits)
-            _check_kind(name, known[0], file, limits, load)
-            seal = seal_beside(name) if load else None
-            if seal is not None:
-                raise ConfigurationError(
-                    f"{shell(name)} has a seal, and no keys were given to verify it.",
-                    f"Pass keys=Keyring(…). To do without, move {shell(seal)} away.",
-                )
-        if is_shared:
-            file = stack.enter_context(copied(file))
-            size = file.seek(0, os.SEEK_END)
-            if sealed is not None:
-                _check_sealed(name, sealed, size, file)
-        found = identified(file, model=limits) if is_shared or known is None else known
-        if known is None:
-            _check_kind(name, found[0], file, limits, load)
-        elif found != known:
-            raise ModelRefused(
-                f"{shell(name)} changed while it was read.",
-                "Nothing was loaded. Wait until whoever writes it is done.",
+        sealed = None if keys is None else read_seal(name, keys, named)
+        found = _admitted(name, file, sealed, limits, load)
+        seal = seal_beside(name) if load and keys is None else None
+        if seal is not None:
+            raise ConfigurationError(
+                f"{shell(name)} has a seal, and no keys were given to verify it.",
+                f"Pass keys=Keyring(…). To do without, move {shell(seal)} away.",
             )
+        if load and not _is_private(source.fileno()):
+            file = stack.enter_context(copied(source))
+            found = _admitted(name, file, sealed, limits, load)
         yield ModelFile(name, file, size, *found, sealed)
 
 
-def _check_sealed(name: str, sealed: Sealed, size: int, file: IO[bytes] | None) -> None:
-    """Raise SealBroken unless these are the bytes that were sealed; or are as many, without any."""
-    if size != sealed.size or (file is not None and digest(file, size) != sealed.digest):
-        raise SealBroken(
-            f"{shell(name)} is not the file that was sealed as {sealed.name}.",
-            "Nothing was loaded. Find out who can write it, then restore the one that verifies.",
-        )
+def _admitted(
+    name: str, file: IO[bytes], sealed: Sealed | None, limits: ModelLimits, load: bool
+) -> tuple[Format, tuple[Member, ...]]:
+    """Say what a file is, once it was verified if there is a seal, and if it may be loaded."""
+    if sealed is not None:
+        size = file.seek(0, os.SEEK_END)
+        if size != sealed.size or digest(file, size) != sealed.digest:
+            raise SealBroken(
+                f"{shell(name)} is not the file that was sealed as {sealed.name}.",
+                "Nothing was loaded. Find out who can write it, and restore the one that verifies.",
+            )
+    kind, members = identified(file, model=limits)
+    _check_kind(name, kind, file, limits, load)
+    return kind, members
 
 
 @contextmanager
@@ -330,9 +323,8 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
         )
     if kind in _LOADED or not (load or kind is Format.EMPTY):
         return
-    do = kind.do or "Check that this is the file."
-    if kind in _PICKLES:
-        do = f"See what it wants: safepoint scan {shell(name)}"
+    see = f"See what it is: safepoint scan {shell(name)}"
+    do = see if kind in (Format.PICKLE, Format.PICKLES) else kind.do or see
     if read_at(file, 0, len(_LFS)) == _LFS:
         do = "It is a pointer of Git LFS, and not the model itself. Fetch that: git lfs pull"
     raise ModelRefused(f"{shell(name)} is {kind.sentence}, and is not loaded.", do)
@@ -354,7 +346,7 @@ def restricted(model: ModelFile, limits: ModelLimits) -> Any:
     return read_model(model.file, model.members, limits, torch)[0]
 
 
-def _unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
+def _unrestricted(model: ModelFile) -> Any:
     """Load a file that is trusted, and let it run what it wants.
 
     Raises:
@@ -362,8 +354,6 @@ def _unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
         MissingPackage: PyTorch is not installed.
     """
     torch = package()
-    if model.kind is Format.SAFETENSORS:
-        return open_tensors(model.file, limits)
     model.file.seek(0)
     try:
         if has_flag(torch):

@@ -40,14 +40,7 @@ from safepoint.models.limits import (
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.reader import (
-    advice,
-    is_data,
-    named_tensors,
-    rank,
-    read_model,
-    told,
-)
+from safepoint.models.reader import advice, is_data, named_tensors, rank, read_model, told
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
 from safepoint.models.zips import (
     DEFLATED,
@@ -94,18 +87,11 @@ _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 _PROGRAM: Final = "It is a program. Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = "Loading it runs what is in it. Ask for skops or safetensors."
-_ASK: Final = (
-    "Do not load it. Ask for safetensors; if you made it, save tensors and plain values instead."
-)
-_READ: Final = "Read it once, as data, with safepoint.models.read_pickle, and save it as JSON."
-_FIND_OUT: Final = "Find out what it is before you load it."
+_PACKED: Final = "Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors."
+_UNKNOWN: Final = "Ask whoever made it what it is, or copy it again: it may be cut short."
 _NUMPY: Final = "Load it with numpy.load(path, allow_pickle=False)."
-_H5PY: Final = "Load it with h5py, which runs nothing."
-_KERAS: Final = (
-    "Open it with keras 3.11.3 or newer and safe_mode=True, in a container without a network:"
-    " files got around safe_mode below 3.9 (CVE-2025-1550), below 3.11.0 (CVE-2025-8747), and in"
-    " 3.11.0 to 3.11.2 (CVE-2025-49655)."
-)
+_H5PY: Final = "Load it with h5py, which runs nothing. "
+_KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 
@@ -140,30 +126,15 @@ class Format(StrEnum):
     ZIP = "zip", "a zip archive"
     NPY = "npy", "a NumPy array", _NUMPY
     NPZ = "npz", "an archive of NumPy arrays", _NUMPY
-    GGUF = (
-        *("gguf", "a GGUF model"),
-        "It holds tensors and texts, and no pickle. Load it with llama.cpp or gguf.",
-    )
-    HDF5 = "hdf5", "an HDF5 file, such as Keras wrote before version 3", f"{_H5PY} {_KERAS}"
+    GGUF = "gguf", "a GGUF model", "It holds no pickle. Load it with llama.cpp or gguf."
+    HDF5 = "hdf5", "an HDF5 file, such as Keras wrote before version 3", _H5PY + _KERAS
     KERAS = "keras", "a Keras model", _KERAS
     ONNX = "onnx", "an ONNX model", "It is a graph, and no pickle. Load it with onnxruntime."
-    TFLITE = (
-        *("tflite", "a TensorFlow Lite model"),
-        "It is a graph, and no pickle. Load it with its own interpreter.",
-    )
-    SKOPS = (
-        *("skops", "a skops file"),
-        "Load it with skops.io.load, which asks you which types you trust.",
-    )
-    COMPRESSED = (
-        *("compressed", "compressed data"),
-        "Unpack it, and scan what comes out. If joblib wrote it, ask for skops or safetensors.",
-    )
+    TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
+    SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
+    COMPRESSED = "compressed", "compressed data", _PACKED
     JSON = "json", "JSON"
-    UNKNOWN = (
-        *("unknown", "of no format that is known here"),
-        "Ask whoever made it what it is, or copy it again: it may be cut short.",
-    )
+    UNKNOWN = "unknown", "of no format that is known here", _UNKNOWN
     UNCLEAR = "unclear", "of no format that could be told"
 
 
@@ -338,6 +309,15 @@ class Verdict(StrEnum):
     NOT_A_MODEL = "not a model"
 
 
+_NEXT: Final = {
+    Verdict.NEEDS_CODE: _PICKLED,
+    Verdict.REFUSED: "Do not load it. Ask for it again, as safetensors.",
+    Verdict.PICKLE: "Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
+    Verdict.NOT_A_MODEL: "",
+}
+"""What to do, where the format does not decide."""
+
+
 class Inspected(NamedTuple):
     """One pickle.
 
@@ -410,16 +390,10 @@ class Inspection(NamedTuple):
     def do(self) -> str:
         """What to do with it; empty if it is not a model."""
         verdict, kind = self.verdict, self.kind
-        is_model = kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY)
+        is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model):
-            return advice(self.wants)
-        if verdict is Verdict.NEEDS_CODE:
-            return _PICKLED
-        if verdict is Verdict.REFUSED:
-            return _ASK
-        if verdict is Verdict.PICKLE:
-            return _READ
-        return "" if verdict is Verdict.NOT_A_MODEL else kind.do or _FIND_OUT
+            return advice(self.wants, has_tensors=is_model)
+        return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
 
     @property
     def verdict(self) -> Verdict:

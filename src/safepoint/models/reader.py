@@ -23,28 +23,9 @@ from functools import partial
 from types import SimpleNamespace
 from typing import IO, Any, Final, NamedTuple
 
-from safepoint.core.errors import (
-    CheckpointError,
-    DecodeError,
-    LimitExceeded,
-    ModelRefused,
-    quoted,
-)
-from safepoint.models.limits import (
-    DEFAULT_MODEL_LIMITS,
-    ModelLimits,
-    PickleLimits,
-    malformed,
-    over,
-)
-from safepoint.models.machine import (
-    Builder,
-    Collect,
-    Constant,
-    Drawn,
-    Name,
-    Raw,
-)
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, ModelRefused, quoted
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, PickleLimits, malformed, over
+from safepoint.models.machine import Builder, Collect, Constant, Drawn, Name, Raw
 from safepoint.models.opcodes import Ref, named, read_at, scan
 from safepoint.models.plain import PLAIN, made_of
 from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, package
@@ -378,13 +359,13 @@ def told(names: Iterable[str]) -> str:
     return " ".join([", ".join(ordered[:most]), *more])
 
 
-def advice(names: Iterable[str]) -> str:
+def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
     """Return what to do with a file that wants these, to whoever was given it and who made it."""
-    tensors = "ake its tensors alone, with safepoint.models.load_tensors, or ask for safetensors."
-    worst = "Do not load it; tell the sender."
-    unknown = f"{worst} If its author's own classes are all that it wants, t{tensors}"
-    do = (worst, unknown, f"T{tensors}")[min(map(rank, names))]
-    return f"{_NOTHING} {do} If you made it, save the state_dict and plain values instead."
+    least = min(map(rank, names))
+    do = "Do not load it; tell the sender. " if least < 2 else ""
+    if least and has_tensors:
+        do += "Take its tensors alone, with safepoint.models.load_tensors, or ask for safetensors. "
+    return f"{_NOTHING} {do}If you made it, save the state_dict and plain values instead."
 
 
 def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:
