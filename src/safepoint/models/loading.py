@@ -257,7 +257,8 @@ def _admitted(
         if size != sealed.size or digest(file, size) != sealed.digest:
             raise SealBroken(
                 f"{shell(name)} is not the file that was sealed as {sealed.name}.",
-                "Nothing was loaded. Find out who can write it, and restore the one that verifies.",
+                "Nothing was loaded. Find out who can write it, then restore the one that"
+                " verifies.",
             )
     kind, members = identified(file, model=limits)
     _check_kind(name, kind, file, limits, load)
