@@ -99,11 +99,6 @@ class Left:
         self.name = name
         self.given: list[Any] = [*given]
 
-    def __build__(self, state: Any) -> Left:
-        if state is not None:
-            self.given.append(state)
-        return self
-
 
 class Tensors(dict[str, Any]):
     """The tensors of a file by the way to them, and what was left behind.
