@@ -34,7 +34,7 @@ def models(folder: Path) -> None:
     loading = f"Load a model: verified on {cores} cores; torch with weights_only=True"
     table(f"{loading}; {RATIO}", heads, loads)
     heads = ["model", "ours, ms", "to torch.load and safetensors alone"]
-    table(f"Convert: in a process of its own, compared, sealed; {RATIO}", heads, conversions)
+    table(f"Convert: compared and sealed; {RATIO}", heads, conversions)
 
 
 def _states(torch: Any) -> dict[str, dict[str, Any]]:

@@ -320,7 +320,7 @@ class SealedCheckpointStorage(Tenanted):
                 on without.
             NotOwner: an operator holds the thread.
             ApprovalNeeded: more people have to approve it.
-            ApprovalRefused: the answer does not count, or the run went on since. If not, the
+            ApprovalRefused: the answer does not count, or the run continued since. If not, the
                 checkpoint that asks still waits for one that does.
         """
         place, asked, left = self._place(executor), question.checkpoint, set[str | None]()
@@ -424,7 +424,8 @@ class SealedCheckpointStorage(Tenanted):
     def _has(self, thread: str, checkpoint_id: str) -> bool:
         """Tell whether a checkpoint was saved here, even if it was deleted later.
 
-        It may be in another thread: Agent Framework names a workflow without a name anew each time.
+        It may be in another thread: Agent Framework names a workflow without a name again each
+        time.
         """
         label = thread_name(checkpoint_id)
         with suppress(NotFound):

@@ -170,7 +170,7 @@ class _Run(BaseCallbackHandler):
     it also ends when Python collects the run.
 
     Attributes:
-        outer: the run that goes on in the same context, around this one or left in the middle.
+        outer: the run that continues in the same context, around this one or left in the middle.
         given: the input.
         control: what a graph's run shares with its subgraphs, once it has joined a line.
         refused: why a save of it was refused.
@@ -222,7 +222,7 @@ def _called(run: ref[_Run] | None) -> _Run | None:
 
 
 class _Lines:
-    """The runs of each thread in this process: the one that goes on, and those that wait for it."""
+    """The runs of each thread in this process: one continues, others wait for it."""
 
     def __init__(self) -> None:
         self._lines: dict[_Whose, dict[ref[_Run], Future[None]]] = {}
@@ -252,7 +252,7 @@ class _Lines:
             return turn
 
     def first(self, whose: _Whose) -> _Run | None:
-        """Return the run of a thread that goes on."""
+        """Return the run of a thread that continues."""
         with _LINES_LOCK:
             return _called(next(iter(self._lines.get(whose, ())), None))
 
@@ -606,7 +606,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _lock(self, thread: str) -> Iterator[None]:
         """Hold the lock of a thread, because LangGraph calls `put` from several OS threads.
 
-        If the ledger has a worker's name, let go of the lease unless a run of the thread goes on.
+        If the ledger has a worker's name, let go of the lease unless a run of the thread continues.
         """
         with self._locks[hash(thread) % _LOCKS]:
             try:
@@ -809,16 +809,16 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
         Act in this node, with the returned arguments: a caller of the graph can skip a separate
         node that asks. Build the arguments only from the state: with a clock or a random number,
-        the node would ask another question when it runs again, and no answer would match.
+        the node would ask another question when it runs again and no answer would match.
 
         Args:
             action: what will be done, as one word.
             arguments: a few plain values for the action.
             within: how long people may take, from the checkpoint on that the node runs from. After
-                that whoever resumes the graph gets ResumeRefused.
+                that anyone who resumes the graph gets ResumeRefused.
 
         Raises:
-            ResumeRefused: somebody said no, or the wait has ended. Catch it, if the graph goes on
+            ResumeRefused: somebody said no, or the wait has ended. Catch it, if the graph continues
                 without.
             NotOwner: an operator holds the thread.
             ApprovalNeeded: more people have to approve it.
@@ -875,9 +875,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def waiting(self, thread_id: str) -> builtins.list[tuple[Question, bool]]:
         """Return what a thread asks people, and whether its answer is there. It writes nothing.
 
-        An answer is there if `Command(resume="")` would go on: enough people have put an approval
-        where the gate looks, or one has put a denial; or the wait has ended; or an answer was
-        used, and the node died.
+        An answer is there if `Command(resume="")` would continue: enough people have put an
+        approval where the gate looks, or one has put a denial; or the wait has ended; or an answer
+        was used, and the node died.
         """
         found = self.reading().get_tuple({"configurable": {"thread_id": thread_id}})
         return [(each.question, each.has_answer()) for each in self._asked_in(found)]
@@ -973,7 +973,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         lets go of it when it ends.
 
         Raises:
-            Conflict: another run of the thread goes on in this process; its kind is "busy".
+            Conflict: another run of the thread continues in this process; its kind is "busy".
             ResumeRefused: it is of another app, of other tools, or not the newest.
             NotOwner: another worker holds the thread; or an operator does, and a graph is to go
                 on with it.
@@ -993,7 +993,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
 
     @for_one
     def _join(self, config: RunnableConfig) -> Future[None]:
-        """Return what is done once no other run of the thread goes on in this process."""
+        """Return what is done once no other run of the thread continues in this process."""
         place, control = _Address.of(config), _control(config)
         if place.space or control is None or self._reads_only:
             control = None

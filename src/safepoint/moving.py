@@ -3,7 +3,7 @@
 A ledger never loads an unsigned record. This module reads such states once: JSON and pickles, and
 the stores of LangGraph and Agent Framework. Their rows and files name classes, and their own
 loaders import these. Here a name is looked up in a list that the operator wrote: no source can
-cause an import, nothing is unpickled, and no source is changed. If a state of a thread cannot be
+cause an import, nothing is unpickled and no source is changed. If a state of a thread cannot be
 read, nothing of that thread is sealed, but the other threads are.
 """
 
@@ -437,7 +437,7 @@ def state_files(
         app: the app that wrote them, for the checkpoints.
 
     Raises:
-        ConfigurationError: these are no types.
+        ConfigurationError: these are not types.
         Unavailable: the folder cannot be read.
     """
     return partial(_files, Path(folder), functions_for(types), thread, app)
@@ -470,7 +470,7 @@ def read_state(
         DecodeError: it cannot be read, or is neither strict JSON nor a pickle; or it is a pickle
             that is more than data. The message says what.
         LimitExceeded: it is too large, too deep or has too many values.
-        ConfigurationError: these are no types.
+        ConfigurationError: these are not types.
     """
     return _state(Path(path), thread, functions_for(types), app)
 

@@ -556,7 +556,7 @@ def people_in(folder: str | None) -> Approvers:
 
     Raises:
         Unavailable: the folder cannot be read.
-        Unsafe: a file is no public key, or two people have one key.
+        Unsafe: a file is not a public key, or two people have one key.
     """
     if folder is None:
         return Approvers({})

@@ -81,7 +81,7 @@ def build(root: Path, site: Path, evidence: Path, **environment: str) -> None:
         BuildFailed: with what mkdocs complained about.
     """
     known = {"NO_MKDOCS_2_WARNING": "1", "EVIDENCE": str(evidence)}
-    known |= {"SITE_URL": ADDRESS, "REPO_URL": CODE}
+    known |= {"SITE_URL": ADDRESS, "REPO_URL": CODE, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
         # Never --quiet: it drops the warnings before --strict can count them.
         [sys.executable, "-m", "tests.harness.as_reader", "--strict", "--site-dir", str(site)],

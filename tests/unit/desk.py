@@ -100,14 +100,6 @@ class Desk:
         self.workflow().rehydrate(self.ledger(), "order-7", approvals=[text])
         return text
 
-    def forge(self, *without: str, **payload: Any) -> None:
-        """Save what a thief of the writer's key would, after the last record."""
-        thief = self.ledger()
-        latest = thief.latest("order-7")
-        kept = {key: value for key, value in latest.state.items() if key not in without}
-        app = payload.pop("app", latest.app)
-        thief.save("order-7", {**kept, **payload}, app=app, tools=latest.tools)
-
     def told(self) -> list[str]:
         """Return what the journal says, in short."""
         return [f"{e.what} {e.outcome} #{e.sequence or '-'}" for e in self.journal.show()]

@@ -25,7 +25,8 @@ KEY = SigningKey(bytes(range(32)))
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
 def test_what_a_codec_can_hold_comes_back(protocol: int) -> None:
     read = 0
-    values = [each for each in VALUES if "OrderedDict" not in repr(each)]  # read as a dict
+    frames = [*range(50_000)]  # more than one, each of 64 KiB
+    values = [each for each in (*VALUES, frames) if "OrderedDict" not in repr(each)]  # now a dict
     for value in values:
         try:
             found = read_pickle(pickle.dumps(value, protocol), types=TYPES)

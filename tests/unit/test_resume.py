@@ -26,7 +26,6 @@ from safepoint import (
     InMemoryCheckpointStorage,
     InMemoryJournal,
     Policy,
-    SealBroken,
     SigningKey,
     Tool,
     Workflow,
@@ -40,7 +39,6 @@ from safepoint.core.errors import (
     Unavailable,
 )
 from safepoint.core.journal import Entry, Event
-from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT
@@ -330,40 +328,6 @@ def note(desk: Desk, question: Question, *texts: str) -> None:
     desk.ledger().note("order-7", value, label=SPENT)
 
 
-NOBODYS = "sha256:" + "0" * 64
-OTHER: State = {"action": "send-quote", "arguments": {"amount": 5_000_000}}
-ELSE: dict[str, State] = {
-    "thread": {"thread": "order-8"},
-    "store": {"store": "other"},
-    "app": {"app": "quote@1"},
-    "tools": {"tools": NOBODYS},
-    "action": OTHER,
-    "to go back": {"reasons": ("old-checkpoint",), "action": "", "arguments": {}},
-    "tenant": {"tenant": "acme"},
-    "done": {"done": ("fetch",)},
-    "next": {"next": "refund"},
-    "scope": {"scope": "a drill"},
-    "words": {"details": ("This is a drill.",)},
-    "deadline": {"until": "2999-01-01T00:00:00.000000Z"},
-    "end": {"head": Head(3, NOBODYS)},
-    "source": {"checkpoint": Head(3, NOBODYS)},
-}
-
-
-@pytest.mark.parametrize("is_named", [True, False])
-@pytest.mark.parametrize("what", ELSE)
-def test_a_thief_of_the_writers_key_cannot_spend_a_yes_to_something_else(
-    desk: Desk, what: str, is_named: bool
-) -> None:
-    """Whether the note names what was answered, or what the run asks."""
-    question = desk.paused().question
-    assert question is not None
-    other = replace(question, **ELSE[what])
-    note(desk, other if is_named else question, yes(other))
-    assert refused(ApprovalNeeded, desk.go_on)
-    assert desk.paid == []
-
-
 def test_a_thief_cannot_take_a_spent_yes_back(desk: Desk) -> None:
     """Neither with a no that nobody signed, nor with one that came after it."""
     text, question = desk.approved(), desk.question(**NEWER)
@@ -409,31 +373,6 @@ def test_a_record_of_the_future_does_not_stop_an_approval(desk: Desk) -> None:
     append(desk, end.state, future, app=end.app, tools=end.tools)
     assert desk.go_on(yes(desk.question())).next is None
     assert len(desk.paid) == 1
-
-
-@pytest.mark.parametrize("asks", [True, False])
-def test_a_thief_cannot_use_a_spent_approval_again(desk: Desk, asks: bool) -> None:
-    """The run is let wait again, with the same words, and what was spent is copied."""
-    question = desk.paused().question
-    assert question is not None
-    paused, text = desk.ledger().latest("order-7"), yes(question)
-    desk.go_on(text)
-    with pytest.raises(ApprovalRefused, match=USED, check=lambda e: e.kind == "used"):
-        desk.go_on(text, at=3)
-    kept = {name: each for name, each in paused.state.items() if asks or name != "asked"}
-    desk.ledger().save("order-7", kept, app=paused.app, tools=paused.tools)
-    note(desk, question, text)
-    refused(ApprovalNeeded if asks else ConfigurationError, desk.go_on)
-    assert len(desk.paid) == 1
-
-
-def test_a_thief_cannot_put_another_state_in_the_place_of_the_one_that_was_approved(
-    desk: Desk,
-) -> None:
-    desk.approved()
-    desk.forge(state={"payee": "mally"})
-    refused(ApprovalNeeded, desk.go_on)
-    assert desk.paid == []
 
 
 class Clock(InMemoryJournal):
@@ -496,14 +435,6 @@ def test_an_approval_counts_if_the_journal_has_in_time_that_it_is_used(
         resume(approvals=[dana.approve(question, now=clock.now)])
     resume()
     assert keys(desk) == [KEY]
-
-
-def test_what_a_spent_approval_is_about_is_not_pruned(desk: Desk) -> None:
-    desk.approved()
-    assert desk.ledger().prune("order-7", keep=1) == 2
-    assert [each.sequence for each in desk.ledger().back("order-7")] == [4, 3]
-    assert desk.go_on().head == 5
-    assert desk.ledger().prune("order-7", keep=1) == 2
 
 
 @pytest.mark.parametrize("spends", [True, False])
@@ -635,40 +566,11 @@ def test_a_migration_makes_the_same_state_each_time(desk: Desk) -> None:
     assert desk.go_on(yes(question)).state["paid"] == PAID["amount"]
 
 
-@pytest.mark.parametrize("reasons", [("tools-added", "asked"), ("asked",)])
-def test_nor_than_it_asks_for_each_reason_whatever_they_were_shown(
-    desk: Desk, reasons: tuple[str, ...]
-) -> None:
-    """Two have to approve a new tool: one yes is too few, and so is one to less."""
-    desk.paused()
-    policy = Policy({Reason.TOOLS_ADDED: 2})
-    people = Approvers({"dana": DANA.public, "erin": ERIN.public})
-    wide: State = {**WIDER, "gate": Gate(policy, people)}
-    question = desk.question(**wide)
-    refused(ApprovalNeeded, lambda: desk.go_on(yes(question), **wide))
-    note(desk, question, yes(replace(question, reasons=reasons)))
-    refused(ApprovalNeeded, lambda: desk.go_on(**wide))
-    assert desk.paid == []
-
-
 def test_steps_that_changed_under_one_version_are_refused(desk: Desk) -> None:
     Workflow("w", [fetch, fail]).begin(desk.ledger(), thread="t", items=[]).step()
     other = Workflow("w", [fail, fetch])
     assert "other steps than those of w today" in refused(
         ResumeRefused, lambda: other.resume(desk.ledger(), "t")
-    )
-
-
-def test_an_old_checkpoint_is_verified_through_every_link(desk: Desk) -> None:
-    """A thief of the key can seal an old record anew; the links from the anchored end tell."""
-    desk.paused()
-    other = Desk()
-    other.paused()
-    desk.storage._records["", "order-7"][2] = other.storage.read("order-7", 2)
-    assert "is not the one" in refused(SealBroken, lambda: desk.ledger().load("order-7", 2))
-    assert (
-        "that is stored, or that its base names, is not the one that #3 was sealed upon"
-        in refused(SealBroken, lambda: desk.question(2))
     )
 
 
@@ -751,7 +653,7 @@ def test_a_migration_that_fails_changes_nothing(desk: Desk, change: Any) -> None
     assert desk.told()[-1] == "resume refused #3"
 
 
-# ---------------------------------------------------------------- the anchor, the journal, the list
+# ---------------------------------------------------------------- the anchor and the journal
 
 
 def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: Desk) -> None:
@@ -763,45 +665,6 @@ def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: De
     assert "plain is at #2 by now, and this run is at #1" in refused(Conflict, run.step)
     anchor.stuck = False
     assert Workflow("plain", [fetch]).resume(desk.ledger(), "plain").head == 2
-
-
-def test_what_waits_for_people_is_listed_whoever_owns_it(desk: Desk) -> None:
-    first, second = desk.paused("order-7").question, desk.paused("order-8").question
-    desk.workflow().begin(desk.ledger(), thread="order-9")
-    desk.ledger().save("strange", {"amount": 42})
-    with desk.ledger().own("order-7", "worker-1"):
-        assert list(desk.workflow().waiting(desk.ledger())) == [first, second]
-    desk.go_on(yes(first))
-    assert list(desk.workflow().waiting(desk.ledger())) == [second]
-
-
-def test_a_finished_run_whose_last_step_asked_is_over(desk: Desk) -> None:
-    def ask(state: State) -> Ask:
-        return Ask("close", {"account": 7})
-
-    workflow = Workflow("close", [ask], gate=desk.workflow().gate)
-    question = workflow.start(desk.ledger(), thread="order-7").question
-    workflow.resume(desk.ledger(), "order-7", approvals=[yes(question)])
-    assert workflow.resume(desk.ledger(), "order-7").next is None
-    assert [*workflow.waiting(desk.ledger())] == []
-
-
-def test_a_privileged_resume_needs_a_journal_and_an_ordinary_one_does_not(desk: Desk) -> None:
-    text, bare = yes(desk.paused().question), desk.ledger(journal=None)
-    for act in (
-        lambda: desk.workflow().resume(bare, "order-7", approvals=[text]),
-        lambda: desk.workflow().start(bare, thread="order-9"),
-    ):
-        assert "only where that is written down" in refused(ConfigurationError, act)
-    plain = Workflow("plain", [fetch])
-    plain.begin(bare, thread="plain")
-    with pytest.raises(Unavailable):
-        plain.resume(desk.ledger(journal=FullDisk(0)), thread="plain")
-    assert plain.resume(bare, thread="plain").done == ("fetch",)
-    assert "Say who may approve" in refused(ApprovalNeeded, lambda: desk.go_on(gate=None))
-    assert "Say who may approve" in refused(
-        ConfigurationError, lambda: desk.workflow(gate=None).start(desk.ledger(), thread="order-8")
-    )
 
 
 def test_without_a_journal_nothing_is_resumed_wherever_it_fails(desk: Desk) -> None:

@@ -77,7 +77,7 @@ class Numbered(Target):
         return self.unpack(thread, sequence, self.medium.read(self.place(thread, sequence)))
 
     def tenant(self, name: str) -> Self:
-        """Keep the tenant as a column does: beside each record, and in none."""
+        """Keep the tenant as a column does: next to each record, and in none."""
         other = copy.copy(self)
         other.column = f"@{name}."
         return other
@@ -108,7 +108,7 @@ class Numbered(Target):
 class NaiveTarget(Numbered):
     """The unsafe twin. It has no refusals of its own; its type check is all there is.
 
-    It keeps the objects themselves at hand, for whoever asks next for the same record.
+    It keeps the objects themselves at hand, for anyone who asks next for the same record.
     """
 
     name = "naive"
@@ -223,12 +223,12 @@ _NONCE = 16
 class EncryptedTarget(Numbered):
     """AES-256 in counter mode, with a fresh nonce per record, around the strict decoder.
 
-    In this mode a flipped bit of the ciphertext flips the same bit of the state. Whoever knows
+    In this mode a flipped bit of the ciphertext flips the same bit of the state. Anyone who knows
     what a record says, or only how it begins, can make it say something else of that length.
 
     AES-GCM refuses that edit. Without associated data it refuses nothing more: a record of
     another thread, of another store or of last week decrypts as well as it ever did. It then
-    stands where a MAC without context stands, two rungs up.
+    is where a MAC without context stands, two rungs up.
     """
 
     name = "encrypted"
@@ -391,7 +391,7 @@ class MacPlaceTarget(Keyed):
     """HMAC over the store, the thread, the number and the stored bytes. No fallback.
 
     The keys are pinned, and they are all there is: a record says nothing about them. Nothing
-    links one record to the next, and nothing says how many there were.
+    links one record to the next and nothing says how many there were.
     """
 
     name = "mac-place"

@@ -30,7 +30,7 @@ def works(target: Target, thread: str = "control") -> bool:
 
 
 def runs(target: Target) -> bool:
-    """Use the store, interrupt a run and let it go on, and tell whether it acts."""
+    """Use the store, interrupt a run and let it continue, and tell whether it acts."""
     target.begin("control-begun", HONEST)
     target.ask("control-asked", HONEST)
     yes = target.approve("control-asked")
@@ -47,7 +47,7 @@ class Attack:
         rule: the rule that it shows the reason for.
         story: what happens, in one line.
         act: what is done. Of several looks of the victim the worst counts.
-        about: what it has in common with those that pages show beside it.
+        about: what it has in common with those that pages show next to it.
         attacker: what somebody has who does it: `writer`, `key` or `resumes`.
         control: lets the victim do, with nobody attacking, what is attacked; tells if that works.
         needs: the kind of medium without which there is no such attack, or None.
@@ -149,7 +149,7 @@ def loads(target: Target, wanted: object, thread: str = "victim") -> Look:
 
 
 def resumes(target: Target, wanted: object, yes: bytes = b"", thread: str = "victim") -> Look:
-    """Let a worker go on, and see whether it acts as the adversary wants."""
+    """Let a worker continue, and see whether it acts as the adversary wants."""
     return lambda: bool(target.resume(thread, yes) == wanted)
 
 

@@ -41,7 +41,7 @@ def outcome_of(attack: Attack, target: Callable[[str], Victim]) -> Outcome:
 def scratch() -> tempfile.TemporaryDirectory[str]:
     """Return a temporary folder for one attack, in memory where the system has such a place.
 
-    What a save costs is to wait for the disk, and no attack asks whether it did.
+    What a save costs is to wait for the disk and no attack asks whether it did.
     """
     quick = Path("/dev/shm")  # noqa: S108  the folder in it is made by tempfile
     usable = quick.is_dir() and os.access(quick, os.W_OK | os.X_OK)
@@ -89,7 +89,7 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _run(send: Connection, folder: str, strike: Callable[[str], object]) -> None:
-    """Run as the child: say how it ended, and nothing else."""
+    """Run as the child: say how it ended and nothing else."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nowhere, stream)

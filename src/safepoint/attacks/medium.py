@@ -69,7 +69,7 @@ class Medium(ABC):
         return copy
 
     def restore(self, snapshot: Medium) -> None:
-        """Make this medium hold what the snapshot holds, and nothing else."""
+        """Make this medium hold what the snapshot holds and nothing else."""
         kept = snapshot.everything()
         for name in self.names():
             if name not in kept:
@@ -97,7 +97,7 @@ class Disk(Medium):
         return (self.folder / name).read_bytes()
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file, and make the folders above it."""
+        """Write a file and make the folders above it."""
         path = self.folder / name
         for folder in reversed([path.parent, *path.parent.parents]):
             if not folder.exists():
@@ -200,7 +200,7 @@ class Rows(Medium):
 
     @contextmanager
     def turn(self, file: str) -> Iterator[sqlite3.Connection]:
-        """Open a database, drop every trigger, and put each back as it was."""
+        """Open a database, drop every trigger and put each back as it was."""
         with closing(sqlite3.connect(self.folder / file, isolation_level=None)) as rows:
             rows.text_factory = bytes  # what is no UTF-8 is there as well
             rows.execute("PRAGMA ignore_check_constraints = on")

@@ -133,7 +133,7 @@ _attack = attacks("Attacks by a file, or by a change of the code.", MODEL_ATTACK
 
 @_attack("model-payload", "SP23")
 def model_payload(target: ModelTarget) -> Iterator[Look]:
-    """A model file runs code while it is loaded: a restricted load fails, and is retried."""
+    """A model file runs code while it is loaded: a restricted load fails and is retried."""
     return _downloaded(target, "download.pt", marker_pickle(target.folder / MARKER))
 
 
@@ -355,7 +355,7 @@ class CarefulModels(ModelTarget):
         return load_checkpoint(file, safe=False, keys=Keyring(self._key))
 
     def admit(self, folder: Path) -> None:
-        """Ask safepoint's own audit, and take in nothing that it could not look at."""
+        """Ask safepoint's own audit and take in nothing that it could not look at."""
         for finding in audit(folder):
             if finding.severity != "note":
                 raise Rejected(finding.what)

@@ -93,7 +93,7 @@ _attack = attacks(
 
 @_attack("false-server", "SP06")
 def false_server(worker: Worker) -> Iterator[Look]:
-    """Somebody pretends to be the database, and asks for the worker's password."""
+    """Somebody pretends to be the database and asks for the worker's password."""
 
     def gives_it_away() -> bool:
         try:

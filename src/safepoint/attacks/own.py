@@ -57,14 +57,14 @@ class StoreRefusal(Exception):
 class OwnTarget(Target):
     """Your store, which saves and loads and keeps its bytes in the folder that it is given.
 
-    It is opened anew for each use, as another process would. If it is a context manager, it is
+    It is opened again for each use, as another process would. If it is a context manager, it is
     entered and left; else it is closed, if it can be. An error that stops a load counts as a
     refusal, whatever it was meant for, and so does None where there was a state. The record of a
     save is what then differs in the folder: the longest that has the state in the open, or the
     longest of all.
 
     Args:
-        factory: opens the store in a folder, which the adversary can write. What lies beside that
+        factory: opens the store in a folder, which the adversary can write. What is next to that
             folder they cannot: keep a key or an anchor there, or in your module.
         folder: a temporary folder.
     """

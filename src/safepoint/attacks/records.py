@@ -240,7 +240,7 @@ def splice_branches(target: Target) -> Iterator[Look]:
 def _put_back(
     target: Target, since: int, abandoned: list[dict[str, Any]], kept: list[dict[str, Any]]
 ) -> Iterator[Look]:
-    """Let the victim try twice after a step, and put the first try back over the second."""
+    """Let the victim try twice after a step and put the first try back over the second."""
     save_steps(target, since)
     for state in abandoned:
         target.save("victim", state)

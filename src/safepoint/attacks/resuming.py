@@ -146,12 +146,12 @@ def change_request(target: Target) -> Iterator[Look]:
 
 @approval("reuse-approval", "SP19")
 def reuse_approval(target: Target) -> Iterator[Look]:
-    """One approval pays twice: the run asks for the same again, and nobody sees the question."""
+    """One approval pays twice: the run asks for the same again and nobody sees the question."""
     return _used_again(target, FORTUNE)
 
 
 def _used_again(target: Target, first: dict[str, Any]) -> Iterator[Look]:
-    """Act on a yes, ask again, and bring the same yes."""
+    """Act on an approval, ask again, and bring the same yes."""
     target.ask("victim", first)
     yes = target.approve("victim")
     target.resume("victim", yes)

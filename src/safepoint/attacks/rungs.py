@@ -88,7 +88,7 @@ class SignedChainTarget(Target):
         self.use(lambda ledger: ledger.save(thread, state))
 
     def latest(self, thread: str) -> Any:
-        """Load through a ledger that was opened anew."""
+        """Load through a ledger that was opened again."""
         return self.use(lambda ledger: ledger.latest(thread).state)
 
     def history(self, thread: str) -> list[Any]:
@@ -127,11 +127,11 @@ class SignedChainTarget(Target):
         self.use(lambda ledger: ledger.prune(thread, keep=keep))
 
     def delete(self, thread: str) -> None:
-        """Leave a tombstone, and nothing before it."""
+        """Leave a tombstone and nothing before it."""
         self.use(lambda ledger: (ledger.delete(thread), ledger.erase(thread)))
 
     def client(self, name: str) -> Self:
-        """Open the tenant of whoever is logged in, whatever they name."""
+        """Open the tenant of the user who is logged in, whatever they name."""
         return self.tenant(name)
 
     def tenant(self, name: str) -> Self:
@@ -291,7 +291,7 @@ class SealedTarget(SignedChainTarget):
 
 
 class GatedTarget(SealedTarget):
-    """The anchored ledger, and a workflow on it that goes on if its gate lets it.
+    """The anchored ledger, and a workflow on it that continues if its gate lets it.
 
     A yes is a statement that dana or erin signed, with a key that no worker has.
     """
@@ -339,7 +339,7 @@ class GatedTarget(SealedTarget):
         return person.approve(question, lifetime=self.lasts, now=moment).encode()
 
     def look(self, thread: str) -> Question:
-        """Verify the store at an approver's desk, and read what is asked there.
+        """Verify the store at an approver's desk and read what is asked there.
 
         Raises:
             Miss: nothing is asked.
@@ -354,7 +354,7 @@ class GatedTarget(SealedTarget):
         return "\n".join(seen.described)
 
     def press(self, thread: str, seen: Question, who: str = "dana") -> bytes:
-        """Let the desk sign what was read, and put that with the answers."""
+        """Let the desk sign what was read and put that with the answers."""
         person = Approver(who, self.people[who])
         signed = self._at_desk(thread, lambda desk: desk.answer(seen, "approve", person))
         return signed.text.encode()
@@ -364,14 +364,14 @@ class GatedTarget(SealedTarget):
         self._asks(thread, arguments, 1, datetime.now(UTC))
 
     def _asks(self, thread: str, arguments: dict[str, Any], done: int, then: datetime) -> None:
-        """Seal by hand that a run has done some steps, and asks for the next one."""
+        """Seal by hand that a run has done some steps and asks for the next one."""
         tools, steps = ToolSet(self.tools), ("ask", "pay", "ask_again", "pay_again")
         asks = Payload({}, steps[:done], tools, Ask("pay", arguments), next=steps[done])
         app, packed = self._payments(thread)[0].app, Codec().encode(asks.pack())
         self._append(thread, packed, app=app, tools=tools.digest, created=then)
 
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
-        """Sign it, and put it where it is anchored."""
+        """Sign it and put it where it is anchored."""
         if said == "no":
             erin = Approver("erin", self.people["erin"])
             self._left.put(erin, erin.deny(self._question(thread)))
@@ -379,7 +379,7 @@ class GatedTarget(SealedTarget):
             self._left.hold(Approver("omar", self._operator), self.store, thread)
 
     def deny(self, thread: str, who: str = "erin") -> None:
-        """Sign a no, and let a worker write it down."""
+        """Sign a denial, and let a worker write it down."""
         said = Approver(who, self.people[who]).deny(self._question(thread))
         self._rehydrated(self._payments(thread)[0], thread, said.encode())
 
@@ -410,7 +410,7 @@ class GatedTarget(SealedTarget):
         return other
 
     def journalled(self, thread: str) -> list[str]:
-        """Verify the journal, and show what it says of a thread."""
+        """Verify the journal and show what it says of a thread."""
         return [str(entry) for entry in self._journal().show(thread=thread)]
 
     def counterfeit(self, thread: str, arguments: dict[str, Any], trick: Trick = "best") -> bytes:
@@ -466,7 +466,7 @@ class GatedTarget(SealedTarget):
             self._append(thread, value, kind="note", label=SPENT)
 
     def blame(self, thread: str, who: str) -> None:
-        """Seal the journal's last entry anew with the writer's key, after it, by somebody else."""
+        """Seal the journal's last entry again with the writer's key, after it, by somebody else."""
         name = self.journal.names()[-1]
         record = self.journal.read(name)
         header, digest = _parsed(record)
@@ -483,7 +483,7 @@ class GatedTarget(SealedTarget):
         self.journal.write(following, forged)
 
     def twin(self, medium: Medium, store: str | None = None) -> Self:
-        """Return a copy that knows the key, and has no reason to write anything down."""
+        """Return a copy that knows the key and has no reason to write anything down."""
         other = super().twin(medium, store)
         other.written = None
         return other
@@ -493,7 +493,7 @@ class GatedTarget(SealedTarget):
     ) -> tuple[Workflow, list[Any]]:
         """Return what a process runs, and the arguments of each payment that it makes.
 
-        Where people are asked, it asks for `request` before it pays, and once more after that.
+        Where people are asked, it asks for `request` before it pays, and again after that.
         """
         asks, paid = thread in self._asking, list[Any]()
 

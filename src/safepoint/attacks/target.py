@@ -41,12 +41,12 @@ Act = Callable[[], object] | None
 
 
 class Victim(ABC):
-    """Whoever is attacked.
+    """Anyone who is attacked.
 
     Attributes:
         name: what it is called in tables.
         refusals: the errors by which it refuses. Anything else counts as a crash.
-        folder: a temporary folder. Nothing of it may lie outside.
+        folder: a temporary folder. Nothing of it may be outside.
         refused: what it said each time that it refused. Look whether it saw the attack, or
             something else.
     """
@@ -63,7 +63,7 @@ class Target(Victim):
     """A store under attack: how a victim uses it, and what an adversary who can write it sees.
 
     Three methods aim the attacks at a store of your own. Let `save` and `latest` open the store
-    anew each time, as another process would:
+    again each time, as another process would:
 
     ```python
     import json
@@ -107,21 +107,21 @@ class Target(Victim):
         title: the same, for people.
         format: how a state is written: "json" or "msgpack".
         refusals: the errors by which this store refuses. Anything else counts as a crash.
-        folder: a temporary folder. Nothing of the store may lie outside it.
+        folder: a temporary folder. Nothing of the store may be outside it.
         refused: what the store said each time that it refused.
         medium: the records, in the adversary's hands; on disk, the files below `folder / "store"`.
-        journal: what was written down, in their hands too: the files below
+        journal: what was written down, in their hands as well: the files below
             `folder / "journal/entries"`.
         store: the name of the store, if yours has names.
         quorum: how many people have to say yes to what a run asks.
-        within: how long a run waits for them, None if for ever.
-        lasts: how long a yes counts, where it ends.
+        within: how long a run waits for them, None if forever.
+        lasts: how long an approval counts, where it ends.
         ago: how long ago people say yes.
-        later: how much later it is by the clock of whoever goes on with a run.
-        tools: what the process has that goes on with a run.
+        later: how much later it is by the clock of whoever continues with a run.
+        tools: what the process has that continues with a run.
         version: the version of its code.
-        answers: where people leave a no or a hold, in the adversary's hands too: the files below
-            `folder / "answers"`.
+        answers: where people leave a denial or a hold, in the adversary's hands as well: the files
+            below `folder / "answers"`.
     """
 
     title: ClassVar[str] = ""
@@ -254,7 +254,7 @@ class Target(Victim):
         self.note(thread, "worker", "ask")
 
     def approve(self, thread: str, who: str = "dana", shown: dict[str, Any] | None = None) -> bytes:
-        """A person looks at what a run asks, and says yes.
+        """A person looks at what a run asks and says yes.
 
         Args:
             thread: the thread.
@@ -262,13 +262,13 @@ class Target(Victim):
             shown: what they see in place of parts of the question, if somebody came between.
 
         Returns:
-            What travels to the worker; nothing where the yes is a field of the state.
+            What travels to the worker; nothing where the approval is a field of the state.
         """
         self._answer(thread, who, yes=True)
         return b""
 
     def look(self, thread: str) -> Any:
-        """A person opens the page of a run that waits, and reads it.
+        """A person opens the page of a run that waits and reads it.
 
         Returns:
             What they have open. By default it is text, as much of it as the page has room for.
@@ -276,7 +276,7 @@ class Target(Victim):
         return str(self.latest(thread)["pending"])[:_ROOM]
 
     def shown(self, seen: Any) -> str:
-        """Return all that a person could read on a page that they opened."""
+        """Return everything that a person could read on a page that they opened."""
         return str(seen)
 
     def press(self, thread: str, seen: Any, who: str = "dana") -> bytes:
@@ -299,7 +299,7 @@ class Target(Victim):
         self._answer(thread, who, yes=False)
 
     def leave(self, thread: str, said: Literal["no", "hold"]) -> None:
-        """A person leaves a no to what a run asks, or a hold, where workers look before they go on.
+        """A person leaves a denial of a request, or a hold, where workers look before each step.
 
         Nobody carries it to a worker.
         """
@@ -316,12 +316,12 @@ class Target(Victim):
     def resume(
         self, thread: str, approval: bytes = b"", sequence: int | None = None, meanwhile: Act = None
     ) -> Any:
-        """A worker in a new process goes on with a run, and acts if it may.
+        """A worker in a new process continues with a run, and acts if it may.
 
         Args:
             thread: the thread.
             approval: what an approver's yes came as, or several of them, one after the other.
-            sequence: the checkpoint from which to go on; the newest, if not.
+            sequence: the checkpoint from which to continue; the newest, if not.
             meanwhile: what happens elsewhere after this worker has made up its mind.
 
         Returns:
@@ -339,7 +339,7 @@ class Target(Victim):
         return arguments
 
     def upgrade(self, thread: str) -> None:
-        """Let version 2 go on with a run of version 1 from now on, as somebody planned it."""
+        """Let version 2 continue with a run of version 1 from now on, as somebody planned it."""
 
     def own(self, thread: str, worker: str) -> Self:
         """A worker takes a thread over, because the one before it did not answer any more.
@@ -407,7 +407,7 @@ class Target(Victim):
         raise Miss
 
     def counterfeit(self, thread: str, arguments: dict[str, Any], trick: Trick = "best") -> bytes:
-        """Make up a yes to what a thread asks, and return what travels to the worker.
+        """Make up an approval to what a thread asks, and return what travels to the worker.
 
         Raises:
             Miss: there is no room for the trick.
@@ -451,10 +451,10 @@ class Target(Victim):
         return json.dumps(state, separators=(",", ":")).encode()
 
     def smuggle(self, thread: str, payload: bytes) -> None:
-        """Write a thread's next record around these encoded bytes, genuine in all else.
+        """Write a thread's next record around these encoded bytes, genuine in everything else.
 
         The store's own code, which might refuse to encode them, is not asked. Override this where
-        a record takes a key, or your decoder is never reached, and nothing is said about it.
+        a record takes a key, or your decoder is never reached and nothing is said about it.
 
         Raises:
             Miss: the format has no room for them.
@@ -474,7 +474,7 @@ class Target(Victim):
     ) -> None:
         """Write a thread's next record, which says that these arguments were approved.
 
-        It says that the run has what the process has that goes on with it.
+        It says that the run has what the process has that continues with it.
 
         Args:
             thread: the thread.
@@ -509,7 +509,7 @@ class Target(Victim):
 
         Args:
             medium: a copy of the folder with the records, in a thief's hands. By default all that
-                the application needs lies in it, and then it works there.
+                the application needs is in it, and then it works there.
         """
         return self if medium is None else self.twin(medium)
 

@@ -1,6 +1,6 @@
 """Accepting: findings that somebody lives with, each with a reason and an end.
 
-They stand in the settings, and are listed in every output all the same:
+They are in the settings and are listed in every output all the same:
 
     [[audit.accept]]
     id = "SP25.pickle"

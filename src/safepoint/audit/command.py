@@ -1,4 +1,4 @@
-"""`safepoint audit`: read the settings, look, and say what was found."""
+"""`safepoint audit`: read the settings, look and say what was found."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def commands(sub: Any) -> None:
 
 
 def _audit(options: argparse.Namespace) -> int:
-    """Look, and say what was found in the format that was asked for."""
+    """Look and say what was found in the format that was asked for."""
     settings = read_for_audit(options.config)
     accepted = entries(settings)
     fail_on = cast("Severity", options.fail_on or settings.fail_on)

@@ -1,4 +1,4 @@
-"""What a file of a store, or of somebody's state, holds: told by its bytes, and never decoded.
+"""What a file of a store, or of somebody's state, holds: told by its bytes and never decoded.
 
 What a file is, `safepoint.models` tells. Here is what concerns a store: sealed records, their
 bounds, keys, and the tags by which readers of other people's state choose what to build: Agent
@@ -52,7 +52,7 @@ class File:
 
     @cached_property
     def text(self) -> bytes:
-        """JSON in ASCII, without space: a parser reads UTF-16 and UTF-32, too."""
+        """JSON in ASCII, without space: a parser reads UTF-16 and UTF-32 as well."""
         text = self.data.decode(json.detect_encoding(self.data), "replace")
         return text.encode("ascii", "replace").translate(None, b" \t\r\n")
 
@@ -63,7 +63,7 @@ class File:
 
     @cached_property
     def found(self) -> Inspection:
-        """What it is to whoever wants to load it."""
+        """What it is to anyone who wants to load it."""
         return inspect(self.path)
 
 

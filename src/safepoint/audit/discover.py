@@ -1,6 +1,6 @@
 """What is at a path: stores, databases, state, models and code, in one walk over it.
 
-What a file is, its bytes tell, and never its name; Python alone has no mark, so code goes by name.
+What a file is, its bytes tell and never its name; Python alone has no mark, so code goes by name.
 """
 
 from __future__ import annotations

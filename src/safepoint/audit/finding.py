@@ -207,7 +207,7 @@ def of_tenant(tenant: str, findings: Iterable[Finding]) -> list[Finding]:
 def unseen(rule: str, path: str, reason: object, do: str = "") -> Finding:
     """Return the warning that says why a file or a folder was not looked at.
 
-    It is no note: whoever closes a folder must not silence the audit by it.
+    It is not a note: anyone who closes a folder must not silence the audit by it.
     """
     if os.path.islink(path):  # noqa: PTH114  that of Path may raise
         return finding(f"{rule}.unseen-link", path, reason=reason)
@@ -233,7 +233,7 @@ def guard(rule: str, path: str, found: list[Finding]) -> Iterator[None]:
 
 
 def guarded(rule: str, path: str, findings: Iterable[Finding]) -> list[Finding]:
-    """Return what is found, and a warning at the point where the system refuses to go on."""
+    """Return what is found, and a warning at the point where the system refuses to continue."""
     found: list[Finding] = []
     with guard(rule, path, found):
         found.extend(findings)

@@ -169,7 +169,7 @@ def record_file(file: Path, temp: Callable[[], os.stat_result] | None) -> Iterat
 
 
 def around(named: str | os.PathLike[str]) -> Iterator[Finding]:
-    """Yield who else could change or read a file of SQLite, what lies beside it, and its folder."""
+    """Yield who else could change or read a file of SQLite, what is next to it, and its folder."""
     yield from location(Path(named).absolute().parent)
     for file in (absolute(named) + suffix for suffix in BESIDE):
         yield from guarded("SP04", file, record_file(Path(file), None))
@@ -178,7 +178,7 @@ def around(named: str | os.PathLike[str]) -> Iterator[Finding]:
 
 
 def _keys_in(part: str, folder: str, database: str) -> Iterator[Finding]:
-    """Look for keys beside a part. SQLite loses its locks if somebody else opens its files."""
+    """Look for keys next to a part. SQLite loses its locks if somebody else opens its files."""
     if part == "storage" and not database:
         return  # all of whose files are looked at
     with os.scandir(folder) as entries:
@@ -214,7 +214,7 @@ def check_database(path: str) -> list[Finding]:
 
 
 def _unsealed(storage: SQLiteCheckpointStorage) -> Iterator[Finding]:
-    """Find what is in the place of a record, and nobody sealed."""
+    """Find what is in the place of a record and nobody sealed."""
     there = "SELECT sequence FROM checkpoints WHERE tenant = ? AND thread = ? ORDER BY sequence"
     for tenant in ("", *storage.tenants()):
         scope = storage.tenant(tenant) if tenant else storage

@@ -1,6 +1,6 @@
 """Formats: what an audit says, for people and for programs.
 
-All of them are complete, and say what somebody accepted, with the reason.
+All of them are complete and say what somebody accepted, with the reason.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from safepoint.shared.terminal import counted
 
 
 def text(report: Report, _: Severity) -> Iterator[str]:
-    """Yield a line per finding, the worst first, what is accepted, and one line about all of it."""
+    """Yield a line per finding, the worst first, then what is accepted, then a summary."""
     for each in sorted(report.findings, key=lambda each: each.accepted is not None):
         yield f"{each} Accepted: {each.accepted}" if each.accepted else str(each)
     yield from _summary(report)
@@ -47,7 +47,7 @@ def _summary(report: Report) -> Iterator[str]:
 
 
 def json(report: Report, fail_on: Severity) -> Iterator[str]:
-    """Yield one object with all of it."""
+    """Yield one object with everything."""
     names = ("id", "rule", "severity", "what", "do", "where", "store", "seen")
     yield _json.dumps(
         {
@@ -80,7 +80,7 @@ def sarif(report: Report, fail_on: Severity) -> Iterator[str]:
 
 
 def github(report: Report, _: Severity) -> Iterator[str]:
-    """Yield a line for each annotation of GitHub Actions, and one about all of it."""
+    """Yield a line for each annotation of GitHub Actions, and one about everything."""
     yield from map(github_line, report.findings)
     yield from _summary(report)
 

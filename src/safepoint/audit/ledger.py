@@ -1,4 +1,4 @@
-"""What stands around a store: its anchor, its keys, the approvers' keys, and the journal."""
+"""What is around a store: its anchor, its keys, the approvers' keys, and the journal."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def _ids(file: Path) -> Iterator[str]:
     """Return the id of each secret key in a file that has no passphrase.
 
     It goes by the bytes: a file that others can read, or that is only linked here, is refused as a
-    key, and is somebody's secret all the same.
+    key and is somebody's secret all the same.
     """
     with suppress(OSError):  # which nobody who runs here can read either
         found = content(os.path.realpath(file), _LONGEST)

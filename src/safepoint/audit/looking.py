@@ -129,7 +129,7 @@ class AuditedStore:
         return self._try("SP19", folder, lambda: store.gate_of(answers))
 
     def _is_empty(self) -> bool:
-        """Tell whether there is a store, as far as it may be read, and no record in it."""
+        """Tell whether there is a store, as far as it may be read and no record in it."""
         if self.ledger is None and "storage" in self._servers:
             return False
         try:
@@ -242,7 +242,7 @@ def _absolute(path: str) -> str:
 def _verified(
     ledger: Ledger | None, gate: Gate | None, *, is_anchored: bool = True
 ) -> Iterator[Finding]:
-    """Verify each record of a store once, and look at how each run came to go on."""
+    """Verify each record of a store once, and look at how each run came to continue."""
     if ledger is None:
         return
     runs, heads, keys = Runs(gate), dict[tuple[Ledger, str], int](), Counter[str]()
@@ -290,7 +290,7 @@ def audit(
     rule: str = "",
     gate: Gate | None = None,
 ) -> list[Finding]:
-    r"""Look at something that is deployed, and say what is wrong with it. Nothing is changed.
+    r"""Look at something that is deployed and say what is wrong with it. Nothing is changed.
 
     ```python
     from pathlib import Path

@@ -64,7 +64,7 @@ def check_torch() -> list[Finding]:
 
 
 def judged(file: str, found: Inspection) -> Iterator[Finding]:
-    """Yield what is wrong with a file for whoever loads it as a model."""
+    """Yield what is wrong with a file for anyone who loads it as a model."""
     shown, suffix = shell(file), Path(file).suffix.lower()
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"

@@ -238,7 +238,7 @@ def looking(dsn: str) -> Iterator[LoginView]:
 
     Raises:
         MissingPackage: psycopg is not installed.
-        ConfigurationError: it is no connection string.
+        ConfigurationError: it is not a connection string.
         Unavailable: the server refuses, or is away.
     """
     # It says what to install.
@@ -281,7 +281,7 @@ def _no_schema(part: str, database: LoginView) -> Unavailable:
 
 
 def _way(database: LoginView) -> Iterator[Finding]:
-    """Look at whether the way to the server is private, and proven. A socket is no network."""
+    """Look at whether the way to the server is private, and proven. A socket is not a network."""
     info, pgconn = database.connection.info, database.connection.pgconn
     mode = b"".join(each.val or b"" for each in pgconn.info if each.keyword == b"sslmode").decode()
     yield from judged(info.host, "" if info.host.startswith("/") else info.hostaddr, mode)

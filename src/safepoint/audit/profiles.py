@@ -1,7 +1,7 @@
 """What others keep: the audit knows it by tables, columns and keys, never by a name alone.
 
-Databases of LangGraph and OpenClaw, which stand in `profiles.toml` as data; the JSON of Agent
-Framework, OpenClaw and Lobster. Nothing is decoded beyond JSON, and nothing is changed.
+Databases of LangGraph and OpenClaw, which are in `profiles.toml` as data; the JSON of Agent
+Framework, OpenClaw and Lobster. Nothing is decoded beyond JSON and nothing is changed.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class Recognised(NamedTuple):
 
 
 def recognise_database(path: str) -> Recognised | None:
-    """Look at a file of SQLite that is no store of this package. It is not changed or locked.
+    """Look at a file of SQLite that is not a store of this package. It is not changed or locked.
 
     Returns:
-        What it is; None if it is no database, or one that this package made, whatever was done
+        What it is; None if it is not a database, or one that this package made, whatever was done
         to it since.
     """
     place = absolute(path)
@@ -130,7 +130,7 @@ def _known_by(tables: Mapping[str, list[str]]) -> Mapping[str, Any] | None:
 
 
 def _beside(path: str) -> Iterator[Finding]:
-    """Yield that newer rows were not seen, which a program that is at work has put beside it."""
+    """Yield that newer rows were not seen, which a program that is at work has put next to it."""
     for suffix in ("-wal", "-journal"):
         with suppress(OSError):
             if Path(path + suffix).lstat().st_size:

@@ -59,7 +59,7 @@ class Spend(NamedTuple):
 
     @property
     def is_no(self) -> bool:
-        """Whether it is said to end the run: by a no, or because nobody answered in time."""
+        """Whether it is said to end the run: by a denial, or because nobody answered in time."""
         if not self.texts:
             return self.question.until != ""
         return any(peek(text).get("verdict") == "denied" for text in self.texts)
@@ -99,7 +99,7 @@ class History(NamedTuple):
         refusal: why no more of it verifies, or None.
         hidden: of each state that verifies and cannot be looked into, the key that it says it is
             encrypted under, and the reason.
-        head: the sequence of its last record that is no note.
+        head: the sequence of its last record that is not a note.
         keys: how many records each key sealed.
     """
 

@@ -1,4 +1,4 @@
-"""How each run of a store came to go on: across versions, back in time, with other tools, by whom.
+"""How each run of a store was continued: across versions, back in time, with other tools, by whom.
 
 The writer's key seals the records, so a seal does not say that anybody was asked. What a workflow
 would have written, and whom its gate would have asked, is worked out again, and compared with what
@@ -72,7 +72,7 @@ class Turn:
 
     @property
     def head(self) -> Head:
-        """The state that it follows. A note in between is no other state, and no entry."""
+        """The state that it follows. A note in between is no other state and no entry."""
         if self.last is not None:
             return self.last.head
         checkpoint = self.entry.checkpoint
@@ -80,7 +80,7 @@ class Turn:
 
     @property
     def spend(self) -> Spend | None:
-        """The last note before it that let a run go on as this one does, if there is one."""
+        """The last note before it that let a run continue as this one does, if there is one."""
         place, done = self.entry.checkpoint, self.payload.done
         for each in reversed(self.last.spends if self.last is not None and done else []):
             asked = each.question
@@ -165,7 +165,7 @@ class Runs:
         yield from _wider(link)
 
     def _resumed(self, link: Turn, spend: Spend, entries: dict[int, Frame]) -> Iterator[Finding]:
-        """Compare a record with the note that let the run go on, and with what the gate says."""
+        """Compare a record with the note that let the run continue, and with what the gate says."""
         asked = spend.question
         source, number = entries.get(asked.checkpoint.sequence), asked.checkpoint.sequence
         if source is None or not source.is_run or source.head != asked.checkpoint:
@@ -302,7 +302,7 @@ def until(entry: Frame) -> datetime | None:
 
 
 def _waits(last: Frame) -> Iterator[Finding]:
-    """Look at whether a run that waits for people does so for ever."""
+    """Look at whether a run that waits for people does so forever."""
     if any(each.question.action for each in last.spends):
         return  # people answered, or the wait was ended
     asked, over, thread = last.payload.asked, until(last), last.checkpoint.thread

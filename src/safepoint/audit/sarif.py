@@ -1,6 +1,6 @@
 """SARIF: findings for the programs that show them, and the same as lines of GitHub Actions.
 
-Whoever names a file must not write a line, a link or a command of their own by it, and must not
+Anyone who names a file must not write a line, a link or a command of their own by it, and must not
 make the output unreadable.
 """
 

@@ -2,8 +2,8 @@
 
 An approver runs none of the worker's code: a question is read from verified records. It is shown in
 full before it is signed, then the thread's name is typed, then the passphrase of the key, and the
-question is looked for once more before it is signed. Where there is no terminal to show it on,
-whoever signs names the digest of what they saw. The default answer is no.
+question is looked for again before it is signed. Where there is no terminal to show it on,
+anyone who signs names the digest of what they saw. The default answer is no.
 """
 
 from __future__ import annotations
@@ -200,7 +200,7 @@ def _row_asked(store: str, number: str) -> tuple[str, str, str]:
 
 
 def _answer(options: argparse.Namespace) -> int:
-    """Show a question, ask, look again, sign, and put it with the answers."""
+    """Show a question, ask, look again, sign and put it with the answers."""
     verb: Verb = options.verb
     digest = options.digest
     if digest is None and options.thread.isdecimal() and not options.tenant:
@@ -243,7 +243,7 @@ def _key_id(options: argparse.Namespace) -> str:
 def _signer(options: argparse.Namespace, person: str) -> Approver:
     """Load somebody's own key, right before they sign with it. It is loaded nowhere else.
 
-    A key without a passphrase signs, too: to refuse it would end what signs without a person.
+    A key without a passphrase signs as well: to refuse it would end what signs without a person.
     """
     if own_id(options.key) is not None:
         return Approver(person, unlock(options.key, f"{person} signs."))

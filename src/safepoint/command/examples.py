@@ -57,7 +57,7 @@ def opening(name: str, text: str) -> str:
     """Return what an example says about itself: its docstring, or the comment at its beginning.
 
     Raises:
-        SyntaxError: it is no Python, although it is called so.
+        SyntaxError: it is not Python, although it is called so.
     """
     if name.endswith(".py"):
         return ast.get_docstring(ast.parse(text)) or ""

@@ -1,4 +1,4 @@
-"""Explain: what an error means and what to do first, for whoever has its message in front of them.
+"""Explain what an error means and what to do first, to anyone who reads its message.
 
 `safepoint explain SealBroken` prints it; without a name it lists every error. For the id of a rule
 it says where the rule is, and for that of a finding of the audit what it is and what to do. The

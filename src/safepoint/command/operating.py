@@ -143,7 +143,7 @@ def _verify(options: argparse.Namespace) -> int:
 
     @contextmanager
     def looking(name: str) -> Iterator[None]:
-        """Say what does not verify in this block, and go on."""
+        """Say what does not verify in this block, and continue."""
         try:
             yield
         except CheckpointError as error:
@@ -191,7 +191,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _newest(ledger: Ledger, thread: str) -> Opened:
-    """Return the newest record, a tombstone too."""
+    """Return the newest record, a tombstone as well."""
     view = view_of(ledger)
     return next(view.back(thread), None) or view.at(thread)  # which says that there is none
 

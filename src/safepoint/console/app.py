@@ -1,8 +1,8 @@
 """The console's pages: what each path shows, and what each form asks for.
 
-Each request opens the store anew, as the commands do: so it sees the live anchor and those who may
-approve now, and no connection is shared between threads. What a page shows was verified for that
-page. A form makes a task for the terminal, and signs nothing itself.
+Each request opens the store again, as the commands do: so it sees the live anchor and those who may
+approve now and no connection is shared between threads. What a page shows was verified for that
+page. A form makes a task for the terminal and signs nothing itself.
 """
 
 from __future__ import annotations
@@ -218,7 +218,7 @@ class Console:
             )
 
     def _named_in(self, desk: Desk, signer: Signer | None, what: Role) -> str:
-        """Return what a store calls whoever signs here, "" if they may not."""
+        """Return what a store calls anyone who signs here, "" if they may not."""
         with suppress(ApprovalRefused):
             return desk.owner(signer.key, what) if signer else ""
         return ""
@@ -291,7 +291,7 @@ class Console:
             desk.recheck(subject.question, cast(Verb, subject.act), name)
 
     def _signed(self, subject: Subject, person: Approver) -> Signed:
-        """Verify once more, sign the very question that was shown, and put it with the answers."""
+        """Verify again, sign the very question that was shown and put it with the answers."""
         with self._desk(subject, write=True) as desk:
             run = with_tenant(subject.tenant, subject.thread)
             name, why = person.name, subject.why

@@ -95,7 +95,7 @@ class _Stores(Mapping[str, places.Store]):
 
 
 def _warn(stores: Mapping[str, places.Store]) -> None:
-    """Say of which stores this machine has what writes them. It is not used here, and not kept."""
+    """Say of which stores this machine has what writes them. It is neither used here nor kept."""
     for name, store in stores.items():
         if any(isinstance(key, SigningKey) for key in map(key_of, store.key)):
             print(

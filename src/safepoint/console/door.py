@@ -5,7 +5,7 @@ once, for a minute, and gives the browser a cookie. There is no path that it lea
 
 Cookies do not know ports, so another server on 127.0.0.1 is the attacker to think of. Everything is
 below a random path, the home, which is also the path of the cookie and part of its name: that other
-server knows neither. So a browser never sends it our cookie, and it cannot set one that stands in
+server knows neither. So a browser never sends it our cookie, and it cannot set one that is in
 for ours. What its pages send here carries our cookie, and the browser marks it as `same-site`.
 
 What Chromium 156 says in Sec-Fetch-Site, as a test in it found: `none` for an address that no page
@@ -13,11 +13,11 @@ led to; `same-origin` for a click, a form, the redirect after it and a meta refr
 WebSocket. A page that is loaded again, or gone back or forward to, is asked for as it was the first
 time. The link is answered by a page that refreshes to the home, so all that follows is
 `same-origin`, reload and Back included; and no entry of the history leads to the used link. A typed
-address below the home is refused by a page that has a link to go on: the click is `same-origin`.
+address below the home is refused by a page that has a link to continue: the click is `same-origin`.
 
 Two answers are the server's own, fixed texts without our headers: 400 for what is not HTTP, and 503
 above the limit of connections. Any program on this machine can connect, whoever runs it. What says
-nothing makes room for who comes next, and is never told of on the terminal, where a passphrase may
+nothing makes room for who comes next and is never told of on the terminal, where a passphrase may
 be asked for. What remains: who connects without an end makes the pages slow.
 """
 
@@ -132,7 +132,7 @@ class _Request(NamedTuple):
 
 
 class Door:
-    """Lets in whoever opened the one-time link, and nobody else.
+    """Lets in anyone who opened the one-time link and nobody else.
 
     Args:
         app: what is behind it. It sees paths with the home.
@@ -161,7 +161,7 @@ class Door:
             return f"http://{self._host}{self.home}/enter/{self._token}"
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Ask `_admit` first, read the body, and put the headers on every answer."""
+        """Ask `_admit` first, read the body and put the headers on every answer."""
         if scope["type"] == "lifespan":  # the server starts or stops: not a request
             await self._app(scope, receive, send)
             return
@@ -330,7 +330,7 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 
 
 def _strict(send: Send) -> Send:
-    """Put the headers on an answer, and take out what would weaken them, such as CORS."""
+    """Put the headers on an answer and take out what would weaken them, such as CORS."""
 
     async def inner(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -346,10 +346,10 @@ def _strict(send: Send) -> Send:
 
 
 def listening(port: int = 0) -> socket.socket:
-    """Bind a port of 127.0.0.1, so that it is known before the door is made, and nobody else's.
+    """Bind a port of 127.0.0.1, so that it is known before the door is made and nobody else's.
 
     Raises:
-        ConfigurationError: it is taken, or is no port.
+        ConfigurationError: it is taken, or is not a port.
     """
     try:
         return socket.create_server(("127.0.0.1", port), backlog=128, reuse_port=False)
@@ -364,7 +364,7 @@ def serving(app: ASGIApp) -> uvicorn.Server:
     """Return a server. Its `run` takes the socket of `listening`, until `should_exit` is set.
 
     It says nothing about itself, to browsers or in a log: paths have the home in them. From then on
-    asyncio logs nothing in this process, either: whoever connects could write on the terminal.
+    asyncio logs nothing in this process, either: anyone who connects could write on the terminal.
     """
     config = uvicorn.Config(
         app,

@@ -1,7 +1,7 @@
 """What waits in all stores: found by an index in memory, and verified before it is shown.
 
 A cheap listing of the storage says which threads moved, and these alone are opened. The listing is
-a hint and is believed for nothing: each row of a page is opened once more, with the live anchor and
+a hint and is believed for nothing: each row of a page is opened again, with the live anchor and
 with what people said so far, right when the page is made. A pass in the background verifies each
 record of every thread that the storage lists or the anchor knows, so that a run that the storage
 hides, or whose past was changed, becomes an alarm.
@@ -76,7 +76,7 @@ class Alarm(NamedTuple):
         error: the kind of the error.
         text: what is wrong, and what to do.
         is_hidden: whether the storage ends it before what the anchor has seen.
-        is_known: whether the anchor knows it. Whoever writes the storage can make up others.
+        is_known: whether the anchor knows it. Anyone who writes the storage can make up others.
     """
 
     spot: Spot
@@ -237,7 +237,7 @@ class Index:
         return Page(rows, number, pages)
 
     def counts(self) -> dict[State, int]:
-        """Return how many wait, are held, were denied, and have expired."""
+        """Return how many wait, are held, were denied and have expired."""
         now = datetime.now(UTC)
         found = Counter(entry.state(now) for _, entry in self._known())
         states: tuple[State, ...] = ("waiting", "held", "denied", "expired")
@@ -470,7 +470,7 @@ class Index:
         self._recall(desks, *stores)
 
     def _recall(self, desks: _Desks, *stores: str) -> None:
-        """Read all that people signed about stores, and keep the newest."""
+        """Read everything that people signed about stores, and keep the newest."""
         for store in stores:
             if store in self._away:
                 continue
@@ -609,7 +609,7 @@ def _is_known(ledger: Ledger, thread: str) -> tuple[bool, bool]:
 
 
 def _is_encrypted(ledger: Ledger, thread: str) -> bool:
-    """Tell whether a thread verifies, and takes a cipher that the ledger has not."""
+    """Tell whether a thread verifies and takes a cipher that the ledger has not."""
     with suppress(CheckpointError):
         return ledger.cipher is None and next(ledger.back(thread)).header.cipher is not None
     return False

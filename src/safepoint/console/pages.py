@@ -1,8 +1,8 @@
 """HTML on the server: templates that escape all text, and a filter that shows what hides in it.
 
-Whatever a template prints is escaped, and nothing outside printable ASCII gets into a page, whoever
-wrote it, but what `reads_as` adds. Text of others goes through `visible` besides, which marks
-escapes, and shows spaces that could hide something too.
+Whatever a template prints is escaped and nothing outside printable ASCII gets into a page, anyone
+who wrote it, but what `reads_as` adds. Text of others goes through `visible` besides, which marks
+escapes and shows spaces that could hide something as well.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _LATIN: Final = re.compile(  # without what is a pair of letters, or looks like 
 
 
 def visible(text: str) -> Markup:
-    r"""Show a text of others: nothing in it is markup, and nothing in it is hidden.
+    r"""Show a text of others: nothing in it is markup and nothing in it is hidden.
 
     All that is not a printable ASCII character is shown as an escape, and so are spaces at either
-    end, or beside each other:
+    end, or next to each other:
 
     ```python
     from safepoint.console.pages import visible
@@ -63,7 +63,7 @@ def _escapes(found: re.Match[str]) -> str:
 
 
 def as_shown(text: str) -> str:
-    """Spell a text as it is printed, and can be found: what is not printable ASCII as escapes."""
+    """Spell a text as it is printed and can be found: what is not printable ASCII as escapes."""
     return _ODD.sub(_escapes, text)
 
 
@@ -73,7 +73,7 @@ def _printed(value: object) -> str:
 
 
 def code(text: str) -> Markup:
-    """Return a text to copy, to the byte: it is ASCII in lines, as all that is signed."""
+    """Return a text to copy, to the byte: it is ASCII in lines, as everything that is signed."""
     return Markup("\n").join(map(_printed, text.removesuffix("\n").split("\n")))
 
 

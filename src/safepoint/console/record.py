@@ -1,7 +1,7 @@
 """All that is known of one run, verified: what its page shows, and an auditor prints.
 
 One walk checks each seal, each link and the anchor, and what is shown is what that walk read. Of a
-run that does not verify nothing is told but that. What could not be looked at is said, and is never
+run that does not verify nothing is told but that. What could not be looked at is said and is never
 left out in silence.
 """
 
@@ -67,7 +67,7 @@ class Said(NamedTuple):
         why: the reason that they gave, or "".
         then: what came of it.
         text: the signed text.
-        question: what a yes or no is to.
+        question: what an approval or no is to.
     """
 
     who: str
@@ -113,7 +113,7 @@ class Record:
 
     @contextmanager
     def looking(self, what: str) -> Iterator[None]:
-        """Say what cannot be looked at in this block, and go on."""
+        """Say what cannot be looked at in this block, and continue."""
         try:
             yield
         except CheckpointError as error:
@@ -145,7 +145,7 @@ class Record:
 
 
 def record_of(desk: Desk, thread: str) -> Record:
-    """Verify a run, with each signature and its live anchor, and tell all that is known of it.
+    """Verify a run, with each signature and its live anchor, and tell what is known of it.
 
     Args:
         desk: the store, in the scope of the run's tenant.

@@ -1,9 +1,9 @@
 """What is signed: forms that are for one use, and the terminal where a key is unlocked for each.
 
 A page carries the id of a form and nothing else. What it stands for, the very question that was
-shown, stays here. Whoever sends the form back makes a task; the terminal that started the console
-says what is to be signed, asks for the passphrase, and signs. The key is unlocked for that one
-signature, and nothing keeps it.
+shown, stays here. Anyone who sends the form back makes a task; the terminal that started the
+console says what is to be signed, asks for the passphrase and signs. The key is unlocked for that
+one signature and nothing keeps it.
 """
 
 from __future__ import annotations
@@ -275,7 +275,7 @@ class Signing:
         """Sign what pages ask for, until the terminal is closed or `end` is called.
 
         All that time the terminal shows nothing of what is typed: a passphrase that somebody types
-        too early, or goes on with when nobody waits for it any more, is one all the same.
+        too early, or continues with when nobody waits for it any more, is one all the same.
 
         Args:
             entered: what to do when somebody presses Enter and was not asked.

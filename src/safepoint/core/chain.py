@@ -301,7 +301,7 @@ class View:
         """Return the record at `sequence`, or the newest one that is not a note.
 
         A record that this process verified before can be named by its `Head`: then its digest is
-        checked, and no later record is read.
+        checked and no later record is read.
 
         Raises:
             NotFound: there is none.
@@ -645,7 +645,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
     """Refuse a key, an anchor or a journal that a writer of the storage could also change.
 
     Raises:
-        Unsafe: a key's file is inside the storage folder, or one is the journal's, too.
+        Unsafe: a key's file is inside the storage folder, or one is the journal's as well.
         ConfigurationError: the anchor or the journal is inside the storage folder, or around it.
     """
     home, journals = _home(storage), {key.id for key in journal.keys} if journal else set()

@@ -623,7 +623,7 @@ class Codec:
     It can restore what it saves: each value comes back equal and with the same type, at every
     level, and a dict in its order. A value that could not be restored is refused when you save it,
     not when you need it. Only the fields of a dataclass or a pydantic model are saved: not private
-    attributes, and not which fields of a model were set explicitly.
+    attributes, not which fields of a model were set explicitly.
 
     ```python
     from dataclasses import dataclass
@@ -708,7 +708,7 @@ class Codec:
 
         Raises:
             EncodeError: a value in it could not be restored faithfully. The message says where it
-                is and of which type, and not what it is. A key on the way to it is shown if it is
+                is and of which type, not what it is. A key on the way to it is shown if it is
                 a short word of letters alone: another may be a token or an address.
             LimitExceeded: it is too large, too deep or has too many values.
         """

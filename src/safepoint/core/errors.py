@@ -14,7 +14,7 @@ CheckpointError
 ├── RolledBack           the history is not the one that was seen before
 ├── Unavailable          the storage, anchor, journal or answers cannot be used
 │   └── Unsafe           a place, key or runtime that others could use
-├── ResumeRefused        the run is not resumed, and no step ran
+├── ResumeRefused        the run is not resumed and no step ran
 ├── ApprovalNeeded       the gate wants a person's approval first
 ├── ApprovalRefused      an approval that does not count
 ├── ModelRefused         a model that is not loaded, saved or converted
@@ -94,7 +94,7 @@ class ThreadDeleted(NotFound):
 class Conflict(CheckpointError):
     """Another writer saved that sequence first. Nothing was overwritten.
 
-    Its kind: "busy" if another run of a LangGraph thread goes on, or went on first.
+    Its kind: "busy" if another run of a LangGraph thread continues, or continued first.
     """
 
     do = "Nothing was overwritten. Load the latest checkpoint, and decide again from there."
@@ -134,7 +134,7 @@ class LimitExceeded(CheckpointError, ValueError):
 class SealBroken(CheckpointError):
     """A record is not what was sealed for its place. Nothing in it was decoded.
 
-    Its kind: "form" if it is no sealed record, "key" if no known key sealed it, "place" if
+    Its kind: "form" if it is not a sealed record, "key" if no known key sealed it, "place" if
     it is genuine and of another place, "tenant" if that is another tenant's, "chain" if it is
     genuine and its neighbour is another one, "journal" or "answers" if it is of those.
     """
@@ -149,7 +149,7 @@ class RolledBack(CheckpointError):
     """The history is not the one that was seen before: cut off, set back, or another one.
 
     Its kind: "missing" if a record is gone and later ones are there, "other" if another record
-    stands where the known one stood.
+    is where the known one stood.
     """
 
     do = (
@@ -178,7 +178,7 @@ class Unsafe(Unavailable, RuntimeError):
 
 
 class ResumeRefused(CheckpointError, RuntimeError):
-    """A run was not resumed, and no step ran. It stays so until something changes.
+    """A run was not resumed and no step ran. It stays so until something changes.
 
     Its kind: "ended" if nobody approved it in time.
 
@@ -203,10 +203,10 @@ class ApprovalNeeded(CheckpointError, RuntimeError):
 
 
 class ApprovalRefused(CheckpointError, RuntimeError):
-    """An approval does not count, and nothing was resumed: forged, late, used, or of another run.
+    """An approval does not count and nothing was resumed: forged, late, used, or of another run.
 
-    Its kind: "form" if the text is no approval, "key" if its key is not listed, "mismatch" if it
-    answers another question, "used" if that was answered before, "moved" if it was not, and the
+    Its kind: "form" if the text is not an approval, "key" if its key is not listed, "mismatch" if
+    it answers another question, "used" if that was answered before, "moved" if it was not, and the
     run has gone on.
 
     Attributes:

@@ -1,4 +1,4 @@
-"""Key files: in folders that others cannot write, and never half written.
+"""Key files: in folders that others cannot write and never half written.
 
 `safepoint.stores.disk` has what the stores need in addition.
 """
@@ -62,10 +62,10 @@ def replaceable_refusals(path: str) -> Iterator[Unavailable]:
 
 
 def open_regular(path: str | os.PathLike[str]) -> IO[bytes]:
-    """Open a file that somebody may have planted: no link is followed, and no pipe waited for.
+    """Open a file that somebody may have planted: no link is followed and no pipe waited for.
 
     Raises:
-        OSError: it cannot be opened, or it is no regular file.
+        OSError: it cannot be opened, or it is not a regular file.
     """
     file = open(path, "rb", opener=lambda name, _: os.open(name, READ))  # noqa: SIM115
     if stat.S_ISREG(os.fstat(file.fileno()).st_mode):

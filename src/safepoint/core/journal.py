@@ -243,8 +243,9 @@ class Journal(Closing):
         storage: where the entries are; use it only for this journal.
         keys: the key that signs, and older ones that verify. A ring that only verifies can read.
         name: the journal's name, in each entry and in the anchor.
-        anchor: where the newest entry of each chain is remembered, out of reach of whoever writes
-            the storage. Answers of people are anchored where their ledger is, if this is None.
+        anchor: where the newest entry of each chain is remembered, out of reach of anyone who
+            writes the storage. Answers of people are anchored where their ledger is, if this is
+            None.
 
     Raises:
         ConfigurationError: the anchor is in one place with the storage.
@@ -325,7 +326,7 @@ class Journal(Closing):
         return Entry(**said, number=done.sequence, at=datetime.fromisoformat(done.created))
 
     def show(self, *, thread: str | None = None, what: str | None = None) -> Iterator[Entry]:
-        """Yield the entries by time, those of all tenants too, once all of them are verified.
+        """Yield the entries by time, those of all tenants as well, once all of them are verified.
 
         The entries of one chain stay in order, even if their times are not.
 

@@ -31,7 +31,7 @@ _SMALL_ORDER: Final = frozenset([0, 1, _P - 1, _ORDER_8, _P - _ORDER_8, _P, _P +
 
 
 class Redacted:
-    """Shows only its type, and cannot be pickled or copied."""
+    """Shows only its type and cannot be pickled or copied."""
 
     __slots__ = ()
 
@@ -169,7 +169,7 @@ def _parse(what: str, text: Hidden, wanted: FileKind | None) -> tuple[FileKind, 
 
 
 def _write(path: FilePath, text: Hidden, mode: int, *, create: bool = False) -> None:
-    """Write a new key file durably, and never over an existing one.
+    """Write a new key file durably and never over an existing one.
 
     Args:
         path: the file.
@@ -265,7 +265,7 @@ class VerifyingKey(Key):
     reader = VerifyingKey.from_file("reader.pub")
     print(reader.id == writer.id, reader.verify(b"text", writer.sign(b"text")))
     #> True True
-    keys = Keyring(verify=[reader])  # opens what the writer sealed, and can seal nothing
+    keys = Keyring(verify=[reader])  # opens what the writer sealed and can seal nothing
     ```
 
     It is not secret, but it decides what is genuine: get it from the writer over a channel that an

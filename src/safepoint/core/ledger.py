@@ -118,7 +118,7 @@ class Ledger:
         ConfigurationError: the anchor or the journal is in one place with the storage, or a worker
             is named and the storage knows no owners.
         InvalidId: `store` is outside the grammar.
-        Unsafe: a key lies inside the storage's `path`, if it says one.
+        Unsafe: a key is inside the storage's `path`, if it says one.
     """
 
     places: Any = None
@@ -352,7 +352,7 @@ class Ledger:
         Args:
             thread: the thread.
             sequence: the sequence; or the `Head` of a record that you have verified before: then
-                its digest is checked, and no other record is read, not even a later one that
+                its digest is checked and no other record is read, not even a later one that
                 deletes the thread.
 
         Raises:
@@ -494,9 +494,9 @@ class Ledger:
 
         For an operator who restored a backup and knows what is missing. Afterwards nobody can
         detect that there was more, not even that the thread was deleted, or what its journal had:
-        if that has no anchor of its own, it is set back to the journal's end, too. Stop the writers
-        first, and save once afterwards: until then, the lost records still fit, if someone kept
-        them.
+        if that has no anchor of its own, it is set back to the journal's end as well. Stop the
+        writers first, and save once afterwards: until then, the lost records still fit, if someone
+        kept them.
 
         Returns:
             The anchor's head before and after.
@@ -586,7 +586,7 @@ class Ledger:
             NotFound: the thread has no checkpoint.
             CheckpointError: the thread does not verify, or the tombstone could not be written. It
                 is not deleted.
-            Unavailable: the tombstone is saved, and not anchored.
+            Unavailable: the tombstone is saved but not anchored.
         """
         opened = self._verified_end(thread)
         if opened.header.kind == "deleted":
@@ -648,7 +648,7 @@ class Ledger:
         """Return a ledger of the same store with another keyring, and record that.
 
         Raises:
-            Unsafe: a key lies inside the storage folder.
+            Unsafe: a key is inside the storage folder.
             Unavailable: it cannot be written down.
         """
         following = self._like(keys=keys)  # it keeps the leases of this ledger
@@ -976,7 +976,7 @@ class Owners:
         return owned
 
     def token(self, thread: str) -> int | None:
-        """Return the token to save with, and take or renew the lease if necessary."""
+        """Return the token to save with and take or renew the lease if necessary."""
         at = self.at(thread)
         owned = self.threads.get(at)
         if self.worker is not None:

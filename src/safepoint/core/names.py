@@ -47,7 +47,7 @@ def check_name(kind: str, name: object) -> str:
 
     Args:
         kind: what the name is for, as it should read in the message: "thread" or "store".
-        name: the value to check; anything but a string is refused too.
+        name: the value to check; anything but a string is refused as well.
 
     Raises:
         InvalidId: the name is outside the grammar `[a-z0-9][a-z0-9_-]{0,63}`, or is a device name
@@ -81,7 +81,7 @@ def thread_name(text: str) -> str:
     ```
 
     Raises:
-        InvalidId: it is no text.
+        InvalidId: it is not text.
     """
     if not isinstance(text, str):
         raise InvalidId(f"{quoted(text)} is not text.", "Write thread_name(str(value)).")

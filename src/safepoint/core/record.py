@@ -144,7 +144,7 @@ class Cipher(Protocol):
     def close(self, plain: bytes, place: Place) -> tuple[str, bytes]:
         """Return the id of the key, 16 lowercase hex digits, and the ciphertext.
 
-        The ciphertext is at most 2,048 bytes longer, and never the same twice. The place tells
+        The ciphertext is at most 2,048 bytes longer and never the same twice. The place tells
         which key to use, if each tenant or thread has its own.
         """
 
@@ -446,7 +446,7 @@ def check_is(opened: Opened, known: Head, witness: str) -> None:
     """Refuse a record that is not the known one at its place.
 
     Raises:
-        RolledBack: another genuine record stands there, so there are two histories.
+        RolledBack: another genuine record is there, so there are two histories.
     """
     if opened.digest != known.digest:
         raise RolledBack(

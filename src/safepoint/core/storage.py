@@ -272,7 +272,7 @@ class RetentionStorage(Protocol):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
         """
 
 
@@ -393,8 +393,8 @@ class Leasing(ABC):
             InvalidId: the thread or the owner is outside the grammar.
             ConfigurationError: the seconds are not a number from 0.001 to 86400.
             NotOwner: another worker owns it. The message says which, and until when.
-            Unavailable: the storage could not keep it. Whoever owned the thread may be fenced off
-                by now: try again.
+            Unavailable: the storage could not keep it. Anyone who owned the thread may be fenced
+                off by now: try again.
         """
         check_name("thread", thread)
         check_name("worker", owner)
@@ -603,7 +603,7 @@ class InMemoryCheckpointStorage(Leasing, Tenants):
 
         Raises:
             InvalidId: the thread or the sequence is outside the grammar.
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
         """
         check_place(thread, first)
         data, at = bytes(base), (self._tenant, thread)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator
 from itertools import chain
-from pathlib import Path
 from typing import Any, Final
 
+from safepoint.audit.finding import Finding, files
 from safepoint.core.errors import (
     CheckpointError,
     DecodeError,
@@ -50,7 +49,8 @@ def _add_command(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentP
 
 def _scan(options: argparse.Namespace) -> int:
     worst = 0
-    for path in chain.from_iterable(map(_files_of, options.paths)):
+    closed: list[Finding] = []
+    for path in chain.from_iterable(_files_of(each, closed) for each in options.paths):
         try:
             worst = max(worst, _scanned(path))
         except (DecodeError, LimitExceeded) as error:
@@ -59,24 +59,17 @@ def _scan(options: argparse.Namespace) -> int:
         except CheckpointError as error:
             print(error, file=sys.stderr)
             worst = 2
-    return worst
+    for each in closed:
+        print(each.what, file=sys.stderr)
+    return 2 if closed else worst
 
 
-def _files_of(path: str) -> Iterator[str]:
-    """Yield each file of a folder, sorted, or what is no folder. What cannot be listed is named."""
+def _files_of(path: str, closed: list[Finding]) -> list[str]:
+    """Return each file of a folder, or what is no folder: an empty one, too."""
     if not os.path.isdir(path):  # noqa: PTH112  that of Path may raise
-        yield path
-        return
-    closed: list[OSError] = []
-    found = [
-        str(Path(at, each))
-        for at, _, files in os.walk(path, onerror=closed.append)
-        for each in files
-    ]
-    yield from sorted(found)
-    yield from (str(error.filename) for error in closed)  # whoever opens it says why
-    if not found and not closed:
-        yield path
+        return [path]
+    found = [each for each in files(path, closed) if not os.path.isdir(each)]  # noqa: PTH112
+    return found or ([] if closed else [path])
 
 
 def _scanned(path: str) -> int:

@@ -25,7 +25,7 @@ class PickleLimits:
         memo: the values that it numbers, and the highest number.
         integer_bits: one integer.
         nodes: values, written out. Of those that hold others, or call, half as many may be drawn:
-            an empty dict is one byte in the file, and takes hundreds in the memory.
+            an empty dict is one byte in the file and takes hundreds in the memory.
         text_bytes: text, bytes and integers, written out.
         depth: nesting.
         key_nodes: values in one key of a dict, or in one item of a set.
@@ -56,7 +56,7 @@ class ModelLimits:
         file_bytes: the file.
         entries: members of an archive.
         pickle_bytes: the pickle that describes the tensors.
-        tensors: how many there may be, empty ones too.
+        tensors: how many there may be, empty ones as well.
         elements: the elements of one tensor.
         header_bytes: the header of a safetensors file.
         memory_bytes: what the tensors of a PyTorch file may take when they are copied, beyond

@@ -68,7 +68,7 @@ _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_all
 
 
 class UnrestrictedLoad(UserWarning):
-    """A file was loaded that may run code, and nothing verified who made it."""
+    """A file was loaded that may run code and nothing verified who made it."""
 
 
 def load_checkpoint(
@@ -95,10 +95,10 @@ def load_checkpoint(
     itself could not keep the promise of `weights_only`, this raises. It never falls back.
 
     Args:
-        path: the file. What it is, its content decides, and never its name.
+        path: the file. What it is, its content decides and never its name.
         safe: False loads a PyTorch file without restriction, for artefacts that you trust. Give
             `keys` as the reason for your trust; without them it says that there is none.
-        keys: verify the seal beside the file first, and refuse the file without one. With them
+        keys: verify the seal next to the file first, and refuse the file without one. With them
             you also get back the rest of what `save_checkpoint` saved.
         name: the name that the seal must be of. Left out, it is the file's.
         limits: what is too large.
@@ -109,10 +109,10 @@ def load_checkpoint(
             loaded, or not what its name says.
         LimitExceeded: it is over a limit.
         SealBroken: its seal is not genuine, or of something else.
-        NotFound: there is no such file; or there are keys, and no seal.
+        NotFound: there is no such file; or there are keys and no seal.
         Unavailable: it cannot be read.
         MissingPackage: PyTorch is not installed.
-        ConfigurationError: there is a seal, and no keys.
+        ConfigurationError: there is a seal and no keys.
     """
     with open_vouched(path, safe, keys, name, limits) as (model, sealed):
         # The literal, and nothing that is only false.
@@ -123,7 +123,7 @@ def load_checkpoint(
 def load_tensors(
     path: str | os.PathLike[str], *, limits: ModelLimits = DEFAULT_MODEL_LIMITS
 ) -> Tensors:
-    """Load the tensors of a file that holds more than data, and say what was left behind.
+    """Load the tensors of a file that holds more than data and say what was left behind.
 
     For a file that you were given: a whole module, or a training state with classes in it. None
     of its code runs; each tensor has the way to it as its name, and `left` of the result names
@@ -191,7 +191,7 @@ def open_vouched(
     """Open a model for a load: its seal is verified, and an unrestricted load without one is said.
 
     Raises:
-        ConfigurationError: there is a seal, and no keys.
+        ConfigurationError: there is a seal and no keys.
         LimitExceeded: the memory does not suffice, at whatever point.
         CheckpointError: as `open_model` and `verified`.
     """
@@ -222,7 +222,7 @@ def open_model(
     """Open a model file.
 
     Everything after this looks at the same bytes: the same open file if nobody else can write it,
-    else a copy, which is made once it is known what it is. Whoever swaps or edits the file
+    else a copy, which is made once it is known what it is. Anyone who swaps or edits the file
     meanwhile changes nothing.
 
     Args:
@@ -286,7 +286,7 @@ def _about(shown: str) -> Iterator[None]:
 def _is_private(descriptor: int) -> bool:
     """Tell whether this user alone can write the file that is open.
 
-    Root can, always. Whoever writes as this user can reach into the process itself.
+    Root can, always. Anyone who writes as this user can reach into the process itself.
     """
     information = os.fstat(descriptor)
     return (
@@ -323,7 +323,7 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
 
 
 def restricted(model: ModelFile, limits: ModelLimits) -> Any:
-    """Load what can be loaded without running code, and nothing else.
+    """Load what can be loaded without running code and nothing else.
 
     Raises:
         Unsafe: this PyTorch cannot keep the promise of `weights_only`.
@@ -364,8 +364,8 @@ def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed
     """Return what the seal of a model says, if there are keys to verify it with.
 
     Raises:
-        ConfigurationError: there is a seal, and no keys.
-        NotFound: there are keys, and no seal.
+        ConfigurationError: there is a seal and no keys.
+        NotFound: there are keys and no seal.
         SealBroken: it is not genuine, or of another file.
     """
     if keys is None:

@@ -1,7 +1,7 @@
 """What a file is, and what the pickles in it would do: told by its content, without doing it.
 
 This is the one path from bytes to a verdict. How much there is to look at was chosen by whoever
-wrote the file, so all of it is bounded; and what was not looked into is said, and is never fine.
+wrote the file, so everything is bounded; and what was not looked into is said and is never fine.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from enum import StrEnum
+from itertools import islice
 from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple, Self
 
@@ -36,7 +37,7 @@ from safepoint.models.limits import (
     over,
 )
 from safepoint.models.machine import Functions, run
-from safepoint.models.opcodes import Scan, asks, named, read_at, scan
+from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import is_data, named_tensors, read_model
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
@@ -97,8 +98,10 @@ _CLASS: Final = re.compile(
     r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
     r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
     r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
-    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|argparse\.Namespace|torch\.\w*Tensor|torch\._utils\._rebuild_\w+"
-    r"|numpy\.random\.\w+\.__\w+"
+    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|sklearn(\.\w+)+\.newObj|argparse\.Namespace"
+    r"|pandas\.core\.indexes\.\w+\._new_\w+|pandas\._libs(\.\w+)+\._\w*unpickle\w*"
+    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
+    r"|numpy\._?core\.numeric\._frombuffer"
 )
 
 
@@ -112,7 +115,7 @@ class Format(StrEnum):
     sentence: str
 
     def __new__(cls, value: str, sentence: str) -> Self:
-        """Keep the sentence beside the value."""
+        """Keep the sentence next to the value."""
         kind = str.__new__(cls, value)
         kind._value_, kind.sentence = value, sentence
         return kind
@@ -182,7 +185,7 @@ def identified(
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
     to nothing: before the first or between the members of an archive, behind its end, behind a
-    pickle. Some are told by their beginning alone; whoever loads those measures the rest.
+    pickle. Some are told by their beginning alone; anyone who loads those measures the rest.
 
     Args:
         file: the file.
@@ -191,7 +194,7 @@ def identified(
 
     Raises:
         ModelRefused: it is two things at once, or has bytes that belong to none.
-        LimitExceeded: it may be a pickle or JSON, and is too large to tell.
+        LimitExceeded: it may be a pickle or JSON and is too large to tell.
         OSError: the file cannot be read.
     """
     size = file.seek(0, os.SEEK_END)
@@ -257,15 +260,13 @@ def _zipped(names: list[str]) -> Format:
 
 def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format:
     end = count = opcodes = 0
-    while end < size:
-        found = scan(file, end, limits=limits)
+    for found in scans(file, limits):
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
-        if not count and _JOBLIB in found.asked and not found.stopped:
+        if not (found.stopped or count) and _JOBLIB in found.asked:
             return Format.JOBLIB
-        if not found.stopped:
-            break
-        count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
+        if found.stopped:
+            count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
             raise over(limits, "opcodes")
     if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
@@ -298,7 +299,7 @@ def _array_ends(head: bytes) -> tuple[int, int | None]:
 
 
 class Verdict(StrEnum):
-    """What a file is to whoever wants to load it, from the worst on."""
+    """What a file is to anyone who wants to load it, from the worst on."""
 
     RUNS_CODE = "runs code"
     NEEDS_CODE = "needs code"
@@ -333,7 +334,7 @@ class Inspected(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """What it is to whoever wants to load it."""
+        """What it is to anyone who wants to load it."""
         split = ((name, *name.rpartition(".")[::2]) for name in self.wants)
         if all(_CLASS.fullmatch(name) or is_data(*pair) for name, *pair in split):
             needs = Verdict.NEEDS_CODE if self.wants else Verdict.REFUSED
@@ -362,12 +363,12 @@ class Inspection(NamedTuple):
 
     @property
     def plain(self) -> bool:
-        """Whether all of it was seen, and is data."""
+        """Whether everything was seen and is data."""
         return not (self.unseen or self.refused) and all(pickle.plain for pickle in self.pickles)
 
     @property
     def what(self) -> str:
-        """What it is to whoever wants to load it, as a sentence about "it"."""
+        """What it is to anyone who wants to load it, as a sentence about "it"."""
         wants = sorted({name for pickle in self.pickles for name in pickle.wants})
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not wants and any(reasons):
@@ -378,7 +379,7 @@ class Inspection(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """What it is to whoever wants to load it."""
+        """What it is to anyone who wants to load it."""
         found = {pickle.verdict for pickle in self.pickles}
         if self.kind is Format.TORCH_SCRIPT or Verdict.RUNS_CODE in found:
             return Verdict.RUNS_CODE
@@ -441,7 +442,7 @@ def inspect(
 
 @contextmanager
 def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
-    """Open a file for a look, once: whoever swaps it meanwhile changes nothing.
+    """Open a file for a look, once: anyone who swaps it meanwhile changes nothing.
 
     Raises:
         NotFound: there is no such file.
@@ -478,7 +479,7 @@ class _Inspector:
         self._describes = False  # whether this is the pickle that describes the tensors
 
     def inspection(self) -> Inspection:
-        """Look at all of it."""
+        """Look at everything."""
         kind = self._kind
         if kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
             try:
@@ -592,17 +593,14 @@ class _Inspector:
     def _stack(self, where: str, data: IO[bytes], functions: Functions = PLAIN) -> None:
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = 5 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
-        start, count, steps, size = 0, 0, 0, data.seek(0, os.SEEK_END)
-        while start < size and count < most:
-            found = scan(data, start, limits=self._limits)
-            count, steps = count + 1, steps + self._steps(found)
+        start, steps, size = 0, 0, data.seek(0, os.SEEK_END)
+        for count, found in enumerate(islice(scans(data, self._limits), most), 1):
+            steps += self._steps(found)
             several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
             place = ", ".join(filter(None, (where, numbered)))
             self._add(place, read_at(data, start, found.end - start), found, functions)
             start = found.end
-            if found.broken is not None:
-                break
         self._left -= max(start, steps)
 
     def _add(self, where: str, data: bytes, found: Scan, functions: Functions) -> None:

@@ -58,7 +58,7 @@ class Name:
 
 
 class Constant(NamedTuple):
-    """An entry that stands for a value, and is not called: `Constant("float32")`."""
+    """An entry that stands for a value and is not called: `Constant("float32")`."""
 
     value: Any
 
@@ -70,7 +70,7 @@ class Collect(NamedTuple):
 
 
 class Class(NamedTuple):
-    """An entry that a pickle may call, and may also hold as a value: a class of the caller's."""
+    """An entry that a pickle may call and may also hold as a value: a class of the caller's."""
 
     value: Any
     make: Callable[..., Any]
@@ -153,7 +153,7 @@ def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PIC
     """Return what a pickle describes, built from plain data and from `functions` alone.
 
     Args:
-        data: the pickle, and nothing behind it.
+        data: the pickle and nothing behind it.
         functions: what may stand behind a name: a function that you vetted, which is called with
             the arguments of the pickle and has to check them; or an entry of this module. A
             function gets plain data, results of other functions, and a `Name` where the pickle
@@ -372,7 +372,7 @@ class Builder:
         raise DecodeError(f"The pickle appends to {target}, which takes nothing.", NOT_DATA)
 
     def arguments(self, parts: Collection[Any], depth: int) -> list[Any]:
-        """Return arguments, built. A name may be one, and is handed on as it is."""
+        """Return arguments, built. A name may be one and is handed on as it is."""
         text = sum(len(part) for part in parts if type(part) in (str, bytes))
         self._count(0, text, depth)  # what is called may copy it
         return [

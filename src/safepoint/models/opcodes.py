@@ -235,7 +235,7 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
     """
     kept: list[bytes] = []
     made = puts = 0
-    copied = end = last = frame = start
+    copied = end = frame = start
     name = ""
     for count, (info, at, begin, end) in enumerate(_instructions(data, start), 1):
         name = info.name
@@ -244,7 +244,7 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
                 f"The pickle uses {name}, which plain data does not need.",
                 _INSTEAD.get(name, NOT_DATA),
             )
-        if last < frame and (at > frame or name == "FRAME"):
+        if at < frame and (end > frame or name == "FRAME"):
             raise odd("has an instruction that does not fit into its frame", at)
         if name in _MAKES:
             made += 1
@@ -261,7 +261,6 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
             kept += (data[copied:at], _REWRITTEN[name])
             copied = end
         frame = end + int.from_bytes(data[begin:end], "little") if name == "FRAME" else frame
-        last = at
         if count > limits.opcodes:
             raise over(limits, "opcodes")
         if 2 * made > limits.nodes:
@@ -355,18 +354,28 @@ def scan(file: IO[bytes], start: int = 0, *, limits: PickleLimits = DEFAULT_PICK
     return found._replace(end=start + found.end, broken=broken)
 
 
+def scans(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Iterator[Scan]:
+    """Look at the pickles that stand one behind another, up to one that does not end."""
+    start, size = 0, file.seek(0, io.SEEK_END)
+    while not start or start < size:
+        found = scan(file, start, limits=limits)
+        yield found
+        if not found.stopped:
+            return
+        start = found.end
+
+
 def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
     """Look at the pickles that stand one behind another, up to the first that asks for a name.
 
     The instructions are those of all of them.
     """
-    start, left, size = 0, limits.opcodes, file.seek(0, io.SEEK_END)
-    while True:
-        found = scan(file, start, limits=limits)
-        left -= found.opcodes
-        if found.asks or not found.stopped or found.end >= size or left < 0:
-            return found._replace(opcodes=limits.opcodes - left)
-        start = found.end
+    count = 0
+    for found in scans(file, limits):
+        count += found.opcodes
+        if found.asks or count > limits.opcodes:
+            break
+    return found._replace(opcodes=count)
 
 
 class _Notes:
@@ -399,14 +408,14 @@ class _Notes:
 
 def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
     """Look at the pickle that begins these bytes, out of so many."""
-    code: list[bytes] = []
+    code, count = bytearray(), 0
     large: dict[str, int] = {}  # of numbers that large, an attacker can choose some with one hash
     end = frame = 0
     name, broken = "", None
     try:
         for info, at, begin, end in _instructions(data, 0):
             name, argument = info.name, data[begin:end]
-            if len(code) >= limits.opcodes:
+            if count >= limits.opcodes:
                 raise over(limits, "opcodes")
             reach = end + (int.from_bytes(argument, "little") if name == "FRAME" else 0)
             crosses = at < frame and (reach > frame or (name == "STOP" and reach < frame))
@@ -414,18 +423,18 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
             if name in _MEMO and (index := _index(info, argument)) > limits.memo:
                 index = large.setdefault(str(index), limits.memo + 1 + len(large))
                 left = (b"r" if name in _PUTS else b"j") + struct.pack("<I", index)
-            code.append(_CROSS * crosses + left)
+            code += _CROSS * crosses + left
+            count += 1
             if name == "FRAME" and reach <= size:  # no unpickler goes on in a longer one
                 frame = max(frame, reach)
     except (DecodeError, LimitExceeded) as error:
         broken = error
-    count = len(code)
     if broken is None and name != "STOP" and end < frame <= len(data):
-        code.append(_CROSS)
+        code += _CROSS
     notes = _Notes()
     stopped = goes_on = False
     try:
-        unpickled(b"".join(code), notes.take, notes.take, "latin-1")
+        unpickled(bytes(code), notes.take, notes.take, "latin-1")
         stopped = True
     except EOFError:
         goes_on = True

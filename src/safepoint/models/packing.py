@@ -1,7 +1,7 @@
 """A training state, taken apart: its tensors for safetensors, and the rest as the codec writes it.
 
 A flat dict of tensors keeps its keys as names, so that every tool for safetensors reads it. Below
-that, names are joined with `/`: `optimizer/state/0/exp_avg`. In the rest a stand-in stands where a
+that, names are joined with `/`: `optimizer/state/0/exp_avg`. In the rest a stand-in is where a
 tensor was, and where a number was that the codec refuses; the codec knows these and no other
 class. What comes back is equal to what went in: types, shapes, bytes and structure, and a tensor
 that was in two places is one tensor again.
@@ -208,7 +208,7 @@ class _Packer:
 
         Args:
             value: any part of the state.
-            path: the names on the way to it, or None if a key among them is no name.
+            path: the names on the way to it, or None if a key among them is not a name.
             depth: how many levels are left.
         """
         kind = type(value)

@@ -1,4 +1,4 @@
-"""A pickle of state, read as data: what may stand behind a name in it, and nothing else may.
+"""A pickle of state, read as data: what may stand behind a name in it and nothing else may.
 
 Each function takes exactly what a pickler writes for its type, and checks it. None of them imports,
 looks up an attribute by name, or sets one. This is for moving in and for looking at files. No path
@@ -66,7 +66,7 @@ def read_pickle(
     ```
 
     Args:
-        data: the pickle, of protocol 0 to 5, and nothing behind it.
+        data: the pickle, of protocol 0 to 5 and nothing behind it.
         types: dataclasses, Enums, Flags and pydantic models that may occur in it. Give a mapping
             for those that had another name: `{"old.module.Invoice": Invoice}`.
         limits: what is too large, too deep or too many.
@@ -256,7 +256,7 @@ def functions_for(types: Types) -> Functions:
     an Enum is found in the list of its members.
 
     Raises:
-        ConfigurationError: these are no types, or a name has no module; or a type could not be
+        ConfigurationError: these are not types, or a name has no module; or a type could not be
             restored faithfully. As for `Codec`.
     """
     listed = _listed(types)
@@ -291,7 +291,7 @@ def _listed(types: Any) -> list[tuple[list[Ref], type]]:
 
 
 def _splits(name: Any) -> list[Ref]:
-    """Return each way to part a name into a module and a name in it, which may have a dot, too."""
+    """Return each way to split a name into a module and a name in it, which may contain dots."""
     words = name.split(".") if type(name) is str else []
     if len(words) < 2 or not all(word.isidentifier() for word in words):
         raise ConfigurationError(

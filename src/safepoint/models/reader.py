@@ -1,7 +1,7 @@
-"""A PyTorch file, read as data: its pickle describes the tensors, and nothing in it is called.
+"""A PyTorch file, read as data: its pickle describes the tensors and nothing in it is called.
 
 The pickle is drawn and built as `machine` says, from functions that take exactly what `torch.save`
-writes. A tensor is made of a storage that is in the file, and never of a size that the file only
+writes. A tensor is made of a storage that is in the file and never of a size that the file only
 claims. Without PyTorch the same functions give the plan: which tensors there are, of what shape.
 """
 
@@ -88,7 +88,7 @@ class _Storage(NamedTuple):
 
 
 class Left:
-    """What is no data: kept as its name and what it was given, and never called.
+    """What is not data: kept as its name and what it was given and never called.
 
     Attributes:
         name: the name.
@@ -99,17 +99,12 @@ class Left:
         self.name = name
         self.given: list[Any] = [*given]
 
-    def __build__(self, state: Any) -> Left:
-        if state is not None:
-            self.given.append(state)
-        return self
-
 
 class Tensors(dict[str, Any]):
     """The tensors of a file by the way to them, and what was left behind.
 
     Attributes:
-        left: the names of what is no data, each with how often it occurs.
+        left: the names of what is not data, each with how often it occurs.
     """
 
     def __init__(self, tensors: Mapping[str, Any], left: Mapping[str, int]) -> None:
@@ -148,7 +143,7 @@ def read_model(
         members: those of the archive; none of a file in the old format.
         limits: how large it may be, and how large what it builds.
         torch: PyTorch. Without it, tensors are told as their type and shape.
-        only_tensors: leave behind what is no data, in place of refusing it.
+        only_tensors: leave behind what is not data, in place of refusing it.
 
     Raises:
         ModelRefused: it wants a name that is not data, or is not as `torch.save` writes it.
@@ -492,7 +487,7 @@ class _Reader(Builder):
     # Storages, which are the one thing that a model's pickle may refer to.
 
     def value(self, part: Any, depth: int) -> Any:
-        """Return what was drawn, built: a storage by itself, too."""
+        """Return what was drawn, built: a storage by itself as well."""
         if type(part) is Name and self._only and type(part.entry) is not Constant:
             return self._leave(str(part))
         found = super().value(part, depth)
@@ -540,7 +535,7 @@ class _Reader(Builder):
         return found
 
     def _bytes(self, held: _Storage) -> Any:
-        """Return a storage with its bytes: a copy, so that whoever writes the file changes none."""
+        """Return a storage with its bytes: a copy, so that no writer of the file changes it."""
         if self._torch is None:
             return None
         if held.key not in self._filled:

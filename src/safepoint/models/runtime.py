@@ -103,7 +103,7 @@ def has_flag(torch: Any) -> bool:
     """Tell whether `torch.load` has the flag as a parameter of its own.
 
     By its signature. Trying it out and catching `TypeError` would be a hole: a file can raise
-    that, too, and then gets loaded without the flag.
+    that as well, and then gets loaded without the flag.
     """
     try:
         return "weights_only" in inspect.signature(torch.load).parameters

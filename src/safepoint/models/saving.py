@@ -1,6 +1,6 @@
 """Models written: tensors as safetensors, the rest in the seal over both.
 
-A model and its seal appear together, or not at all, and never over another. The tensors are written
+A model and its seal appear together, or not at all and never over another. The tensors are written
 and synced under a name that begins with `.safepoint-model-`. Then comes the seal, under its own
 name, and last the model's name: from that instant on there is a checkpoint. A crash before it
 leaves a seal without a model, which is nothing; the next save replaces it. What a crash leaves
@@ -40,7 +40,7 @@ def save_checkpoint(
     name: str | None = None,
     app: str = "",
 ) -> str:
-    """Save a model, or all that a training run needs to go on, in files that cannot execute.
+    """Save a model, or all that a training run needs to continue, in files that cannot execute.
 
     ```python
     import torch
@@ -58,14 +58,15 @@ def save_checkpoint(
     ```
 
     Tensors go into a safetensors file, which every tool that knows the format can read. What else
-    the state holds goes into the seal beside it, as JSON that you can read, with the file's digest.
+    the state holds goes into the seal next to it, as JSON that you can read, with the file's
+    digest.
 
     Args:
         path: a new file, whose name ends in `.safetensors`. Nothing is overwritten.
         state: a state dict, or a dict of those and of plain values: epoch, learning rate, RNG.
         key: the key to seal it with.
         name: the name that the seal is bound to. Left out, it is the file's.
-        app: what wrote it, as it should stand in the seal.
+        app: what wrote it, as it should be in the seal.
 
     Returns:
         The digest of the file.
@@ -103,7 +104,7 @@ def seal_model(
     then load with `safe=False`, runs with their rights.
 
     Args:
-        path: the file. The seal goes beside it.
+        path: the file. The seal goes next to it.
         key: the key to seal it with.
         name: the name that the seal is bound to. Left out, it is the file's.
 
@@ -179,8 +180,8 @@ def convert(
         source: the old file: `.pt`, `.pth`, the older format, or safetensors to be sealed.
         target: the new one, whose name ends in `.safetensors`. Nothing is overwritten.
         key: the key to seal it with.
-        name: the name that the seals are bound to: the new one, and with `keys` the old one, too.
-            Left out, each has the name of its file.
+        name: the name that the seals are bound to: the new one, and with `keys` the old one as
+            well. Left out, each has the name of its file.
         keys: verify the seal of the old file first.
         limits: what is too large.
 

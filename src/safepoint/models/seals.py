@@ -1,7 +1,7 @@
-"""The seal of a model: a record of its own beside the file, bound to the file's digest.
+"""The seal of a model: a record of its own next to the file, bound to the file's digest.
 
 `model.safetensors.seal` is a sealed record as a ledger writes them, readable with `cat`. Its state
-names the digest of the whole file, and holds what else belongs to the checkpoint.
+names the digest of the whole file and holds what else belongs to the checkpoint.
 
 The digest is SHA-256 over the line `safepoint-tree/1`, the length in 8 bytes (big-endian), and the
 SHA-256 of each MiB in order, so that all cores take part. The length and the first word keep the
@@ -68,7 +68,7 @@ class Sealed(NamedTuple):
         name: the model's name, which the seal is bound to.
         digest: the digest of the file.
         size: its bytes.
-        rest: what else belongs to the checkpoint, still encoded; None if the file is all of it.
+        rest: what else belongs to the checkpoint, still encoded; None if the file is everything.
     """
 
     name: str
@@ -104,7 +104,7 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
 
 
 def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
-    """Verify the seal beside a model file, and return what it says.
+    """Verify the seal next to a model file, and return what it says.
 
     Raises:
         NotFound: there is no seal.

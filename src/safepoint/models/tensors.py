@@ -238,7 +238,7 @@ def open_tensors(
     """Return the tensors of an open safetensors file by name.
 
     They are views of a mapping, which lives as long as they do. It is private, so that a change of
-    a tensor never reaches the file; it is no copy, so nobody else may be able to write the file.
+    a tensor never reaches the file; it is not a copy, so nobody else may be able to write the file.
 
     Args:
         file: the file.

@@ -41,7 +41,7 @@ class Member(NamedTuple):
     """One file in an archive.
 
     Attributes:
-        name: its name; what is no UTF-8 in it is replaced.
+        name: its name; what is not UTF-8 in it is replaced.
         flags: how it is written.
         method: how it is packed.
         crc: its checksum as the archive tells it; PyTorch can leave it 0.

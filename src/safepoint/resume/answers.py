@@ -261,7 +261,7 @@ class Answers:
         """Return every verified order of these operators about a thread: holds and releases.
 
         A revoked key's chain that does not verify is passed over, or its owner could stop the run
-        for ever: hold the run again with another key before you revoke one.
+        forever: hold the run again with another key before you revoke one.
 
         Raises:
             SealBroken: the place does not verify.
@@ -309,7 +309,7 @@ class Answers:
     def every(
         self, approvers: Approvers, operators: Approvers, *, tenant: str = ""
     ) -> Iterator[Answer | CheckpointError]:
-        """Yield each verified approval and denial, those of revoked keys, too.
+        """Yield each verified approval and denial, those of revoked keys as well.
 
         For a record that does not verify, or that no listed person signed, it yields the error,
         unless its key is revoked.

@@ -293,7 +293,7 @@ class Asking(NamedTuple):
             self._decide("", now)
 
     def has_answer(self) -> bool:
-        """Tell whether `use("")` would go on. It writes nothing."""
+        """Tell whether `use("")` would continue. It writes nothing."""
         try:
             self.check_answered()
         except _REFUSED:

@@ -389,7 +389,7 @@ class Gate:
         """Refuse people whose keys are also on a ledger's keyring.
 
         Raises:
-            Unsafe: one is: whoever writes the store could approve what they wrote.
+            Unsafe: one is: anyone who writes the store could approve what they wrote.
         """
         self.approvers.check_apart(keyring)
         self.operators.check_apart(keyring)

@@ -1,9 +1,9 @@
 """The desk: what waits for people, verified, and what they sign about it.
 
 An approver runs none of the worker's code: a question is read from verified records. The terminal
-and the console both stand on this, so that a yes means the same in both: right before it is signed,
-the thread and its live anchor are verified once more, and the question is still the one that was
-shown.
+and the console both are on this, so that an approval means the same in both: right before it is
+signed, the thread and its live anchor are verified again, and the question is still the one that
+was shown.
 """
 
 from __future__ import annotations
@@ -173,7 +173,7 @@ class Desk:
 
         Args:
             thread: the thread.
-            whole: verify all of it first, each signature included. If not, the records that the
+            whole: verify everything first, each signature included. If not, the records that the
                 question is read from are verified, and that they extend what the anchor has seen;
                 a thread where that takes long is refused.
             approved: also return what was approved and is not finished. Nobody can answer that.
@@ -253,10 +253,10 @@ class Desk:
         """Refuse an answer that comes too late, or that was given before.
 
         Raises:
-            ResumeRefused: the deadline has passed, and it is a yes.
-            ApprovalRefused: they said so before; or somebody has denied it, and it is a yes.
-            ConfigurationError: there is no anchor, and it is a yes.
-            RolledBack: the anchor does not know the thread, and it is a yes.
+            ResumeRefused: the deadline has passed, and it is an approval.
+            ApprovalRefused: they said so before; or somebody has denied it, and it is an approval.
+            ConfigurationError: there is no anchor, and it is an approval.
+            RolledBack: the anchor does not know the thread, and it is an approval.
         """
         if verb == "approve" and wait.question.is_over():
             raise ResumeRefused(
@@ -291,7 +291,7 @@ class Desk:
             )
 
     def _is_settled(self, question: Question, name: str) -> bool:
-        """Tell whether what somebody said is anchored. If not, they sign once more to mend that."""
+        """Tell whether what somebody said is anchored. If not, they sign again to mend that."""
         keys = [key for owner, key in self.gate.approvers.keys.values() if owner == name]
         return all(self.answers.is_settled(question, key) for key in keys)
 
@@ -305,9 +305,9 @@ class Desk:
         self.check_open(wait, verb, name)
 
     def answer(self, shown: Question, verb: Verb, person: Approver, *, why: str = "") -> Answer:
-        """Sign the very question that was shown, and put that with the answers.
+        """Sign the very question that was shown and put that with the answers.
 
-        The thread and its live anchor are verified once more before that.
+        The thread and its live anchor are verified again before that.
 
         Args:
             shown: what the person looked at.
@@ -327,7 +327,7 @@ class Desk:
         return signed
 
     def hold(self, thread: str, operator: Approver, *, why: str) -> Order:
-        """Hold a thread: no worker goes on with it."""
+        """Hold a thread: no worker continues with it."""
         self.owner(operator.key.id, "operator", operator.name)
         store, tenant = self.ledger.store, self.ledger.tenant_name
         return self.answers.hold(operator, store, thread, tenant=tenant, why=why)

@@ -1,11 +1,11 @@
 """What a thread waits for, read from its verified records alone.
 
-Whoever approves does not run the worker's code, and has none of its types. So a question is built
+Anyone who approves does not run the worker's code and has none of its types. So a question is built
 again from what the worker sealed when it asked: by our own workflow, or by an adapter. It is the
 same as the worker's, to the byte.
 
 If another version or other tools are to run it by now, the worker's gate asks for more than the
-records say: it refuses the answer, and asks anew.
+records say: it refuses the answer and asks again.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def find_asked(
         ledger: as in `open_questions`.
         thread: the thread.
         gate: who may answer.
-        bounded: refuse a thread that takes long, for whoever looks at many.
+        bounded: refuse a thread that takes long, for anyone who looks at many.
 
     Raises:
         LimitExceeded: what it asks is behind too many records, or it asks too many things.
@@ -201,7 +201,7 @@ def _of_workflow(checkpoint: Checkpoint, payload: Payload) -> list[Question]:
 
 
 def _of_adapters(kept: list[_Summary]) -> Iterator[Question]:
-    """Yield what the records of an adapter ask, and did not go on from, oldest first."""
+    """Yield what the records of an adapter ask, and did not continue from, oldest first."""
     states = {each.head: each.graph for each in kept if each.graph}
     for each in kept:
         for text in each.asks:
@@ -210,7 +210,7 @@ def _of_adapters(kept: list[_Summary]) -> Iterator[Question]:
 
 
 def _of_graph(text: str, states: dict[Head, dict[str, Any]]) -> Iterator[Question]:
-    """Yield what a node of LangGraph asks, unless its graph, or one around it, went on."""
+    """Yield what a node of LangGraph asks, unless its graph, or one around it, continued."""
     for question in _read(text):
         asks = states.get(question.checkpoint)
         if asks is None:
@@ -255,7 +255,7 @@ def _search(plain: Any, tag: str) -> Iterator[Any]:
 
 
 def _read(text: str) -> Iterator[Question]:
-    """Yield the question of a text, if it is one: a node may wait for other things, too."""
+    """Yield the question of a text, if it is one: a node may wait for other things as well."""
     with suppress(CheckpointError):
         yield Question.from_text(text)
 

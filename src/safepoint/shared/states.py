@@ -43,10 +43,10 @@ def read_as_json(data: bytes, limits: Limits = DEFAULT_LIMITS) -> Any:
 
     A type that JSON does not know is an object with one key that begins with `$`, as in
     `{"$Invoice": {"number": 7}}`. No dict of a state looks like that: one with such a key, or with
-    a key that is no text, is `{"$dict": [[key, value]]}`.
+    a key that is not text, is `{"$dict": [[key, value]]}`.
 
     Raises:
-        DecodeError: the bytes are no state.
+        DecodeError: the bytes are not state.
         LimitExceeded: they are too large, too deep or have too many values.
     """
     return _as_json(inspect_state(data, limits))

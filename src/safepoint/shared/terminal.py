@@ -80,7 +80,7 @@ class _Thread(argparse.Action):
 def add(
     sub: Any, name: str, what: str, run: Any = None, *given: str, **named: Any
 ) -> argparse.ArgumentParser:
-    """Add a command: what it does stands in the list, and as a sentence above its options.
+    """Add a command: what it does is in the list, and as a sentence above its options.
 
     Args:
         sub: what `add_subparsers` returned, or what `cli` hands to a module.
@@ -150,10 +150,10 @@ def unknown(what: str, name: str, known: Iterable[str], do: str) -> NotFound:
 
 
 class Screen(io.TextIOBase):
-    """A stream for what people read: no control characters, and no errors halfway.
+    """A stream for what people read: no control characters and no errors halfway.
 
     Attributes:
-        failed: why nothing more can be written. The work goes on, since its status counts.
+        failed: why nothing more can be written. The work continues, since its status counts.
     """
 
     def __init__(self, stream: TextIO | None) -> None:
@@ -237,7 +237,7 @@ def tick() -> None:
 
 
 def keyring_of(paths: Sequence[str], *, signs: bool = True) -> Keyring:
-    """Load the keys, newest first. The first signs if it can, and is one that verifies if not.
+    """Load the keys, newest first. The first signs if it can and is one that verifies if not.
 
     Args:
         paths: their files.
@@ -270,7 +270,7 @@ def _public(key: Key) -> Key:
 
 
 def imported(named: str, example: str) -> Any:
-    """Import what the user names as MODULE:NAME, from the current folder too. The module runs.
+    """Import what the user names as MODULE:NAME, from the current folder as well. The module runs.
 
     Args:
         named: the module and the name in it.
@@ -319,7 +319,7 @@ def table(lines: Sequence[Sequence[str]]) -> list[str]:
 
 
 def when(moment: datetime) -> str:
-    """Return a moment in the zone of whoever reads it, with UTC beside it."""
+    """Return a moment in the zone of anyone who reads it, with UTC next to it."""
     here, utc = moment.astimezone(), f"{moment.astimezone(UTC):%Y-%m-%d %H:%M} UTC"
     return utc if not here.utcoffset() else f"{here:%Y-%m-%d %H:%M} {here.tzname()} ({utc[-9:]})"
 
@@ -429,10 +429,10 @@ def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
 
 @contextmanager
 def no_echo(fd: int) -> Iterator[Sequence[float]]:
-    """Show nothing of what is typed, and show it again afterwards, whatever ends it.
+    """Show nothing of what is typed and show it again afterwards, whatever ends it.
 
-    A shell that stopped the command has its own way with the terminal: it is silenced once more
-    when the command goes on. Yields when that was.
+    A shell that stopped the command has its own way with the terminal: it is silenced again
+    when the command continues. Yields when that was.
     """
     import termios
 

@@ -234,7 +234,7 @@ class FileCheckpointStorage(Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
             Unavailable: there is no room. Nothing was removed; or the folder cannot be used, or the
                 disk fails.
         """

@@ -277,7 +277,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
             Unavailable: there is no room. Nothing was removed; or another program holds the
                 database, it is gone, closed or was changed, or the disk fails. Nothing was removed.
         """

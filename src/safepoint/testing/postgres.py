@@ -150,7 +150,7 @@ class Server:
         """Open a second port that speaks TLS alone, with a certificate for these host names.
 
         The programs of the wheel know no TLS, so something in front of the server speaks it. It
-        goes on to the port that the server has now, and ends with the server.
+        continues to the port that the server has now and ends with the server.
         """
         folder = Path(tempfile.mkdtemp(prefix="tls-", dir=self.folder))
         self._fronts.append(TLSFront(self.port, names, folder))

@@ -242,7 +242,7 @@ class StorageSuite:
     Attributes:
         shared: whether another opening, in another process say, sees the same records.
         threadsafe: whether several threads may use one opening.
-        guarded: whether it refuses names, sequences and values that are none by itself, and does
+        guarded: whether it refuses names, sequences and values that are none by itself and does
             not leave that to the ledger.
         folder: the folder that `open` is given; new for each claim.
     """
@@ -353,7 +353,7 @@ class StorageSuite:
 
     @claim()
     def test_a_second_record_at_a_place_is_refused(self, storage: Probe) -> None:
-        """Not even by the same bytes; a refusal leaves nothing, and shows no record."""
+        """Not even by the same bytes; a refusal leaves nothing and shows no record."""
         storage.fill("a", 2)
         for sequence, again in ((1, LATE), (1, b"a 1"), (1, b""), (2, LATE)):
             storage.append("a", sequence, again)
@@ -361,7 +361,7 @@ class StorageSuite:
 
     @claim()
     def test_threads_do_not_mix(self, storage: Probe) -> None:
-        """Each has its own records and head, however alike the names, and is listed once."""
+        """Each has its own records and head, however alike the names and is listed once."""
         storage.head("asked")
         for number, name in enumerate(NAMES):
             storage.fill(name, 2 + number % 3)
@@ -432,7 +432,7 @@ class StorageSuite:
 
     @claim()
     def test_a_reader_sees_whole_records(self, storage: Probe) -> None:
-        """What the head names can be read, and is whole, while somebody writes."""
+        """What the head names can be read and is whole, while somebody writes."""
         done = threading.Event()
 
         def write(storage: Any) -> None:
@@ -458,7 +458,7 @@ class StorageSuite:
 
     @claim(*PRUNING)
     def test_prune_removes_what_is_below(self, storage: Probe) -> None:
-        """Nothing is read or saved below the base; above it, and beside it, all goes on."""
+        """Nothing is read or saved below the base; above it, and next to it, all continues."""
         storage.fill("a", 12)
         storage.fill("b", 3)
         for first in (10, 12):
@@ -469,7 +469,7 @@ class StorageSuite:
 
     @claim(*PRUNING)
     def test_a_thread_never_moves_backwards(self, storage: Probe) -> None:
-        """Nor to where no record is. A prune to the same place seals anew, byte for byte."""
+        """Nor to where no record is. A prune to the same place seals again, byte for byte."""
         storage.fill("a", 5)
         every = bytes(range(256)) * 20
         for first, base in ((6, b""), (4, b"base"), (3, b"older"), (4, b"anew"), (4, b"")):
@@ -484,7 +484,7 @@ class StorageSuite:
 
     @claim(*PRUNING)
     def test_a_thread_begins_where_its_base_says(self, storage: Probe) -> None:
-        """A copy of a pruned thread begins where that does, and goes on from there."""
+        """A copy of a pruned thread begins where that does, and continues from there."""
         for thread, first in (("a", 7), ("b", 2**31), ("c", MAX_SEQUENCE - 1)):
             storage.compare("prune", thread, first, b"base")
             for sequence in (first + 1, first - 1):
@@ -493,7 +493,7 @@ class StorageSuite:
 
     @claim(*PRUNING)
     def test_of_prunes_that_race_the_highest_counts(self, storage: Probe) -> None:
-        """Whatever their order: the base is the highest, and nothing above it is gone."""
+        """Whatever their order: the base is the highest and nothing above it is gone."""
         storage.fill("a", 12)
         wanted = (3, 9, 5, 7)
 
@@ -507,7 +507,7 @@ class StorageSuite:
 
     @claim("scan")
     def test_a_scan_goes_up_and_down(self, storage: Probe) -> None:
-        """From the first to the last, and says `NotFound` where one is not there."""
+        """From the first to the last and says `NotFound` where one is not there."""
         storage.fill("a", 12)
         for first, last in ((1, 12), (9, 11), (5, 5), (12, 1), (11, 9), (11, 14), (13, 14)):
             storage.scan("a", first, last)
@@ -519,7 +519,7 @@ class StorageSuite:
 
     @claim("scan", "prune")
     def test_a_scan_that_a_prune_overtakes_tells_no_lie(self, storage: Probe) -> None:
-        """It hands out the right records, or says `NotFound`, and never skips one."""
+        """It hands out the right records, or says `NotFound` and never skips one."""
         storage.fill("a", 9)
         wanted = [*storage.sound.scan("a", 1, 9)]
         records = iter(storage.storage.scan("a", 1, 9))
@@ -562,7 +562,7 @@ class StorageSuite:
 
     @claim(*LEASING)
     def test_to_renew_keeps_the_token(self, storage: Probe) -> None:
-        """And moves the end, for everybody who looks, and not under another name."""
+        """And moves the end, for everybody who looks, not under another name."""
         lease = storage.acquire("a", "worker-a", 60)
         renewed = storage.renew(lease, 3600)
         expect(renewed.expires > lease.expires, "To renew must move the end.")
@@ -615,7 +615,7 @@ class StorageSuite:
 
     @claim(*LEASING)
     def test_a_former_owner_can_do_nothing(self, storage: Probe) -> None:
-        """Once another worker has the thread, or the same one anew: no save, renewal, release."""
+        """Once another worker has the thread, or the same one again: no save, renewal, release."""
         for thread, old, new in (
             ("a", storage.acquire("a", "worker-a", SHORT), storage.taken_over("a", "worker-b")),
             ("b", storage.acquire("b", "worker-a", 60), storage.acquire("b", "worker-a", 60)),
@@ -641,7 +641,7 @@ class StorageSuite:
 
     @claim("tenant")
     def test_tenants_do_not_mix(self, storage: Probe) -> None:
-        """Each sees its own threads alone, and whoever has a record is listed for every opening."""
+        """Each sees only its own threads, and each that has a record is listed at every opening."""
         expect(storage.has("tenants"), "A storage that has tenants must list them: tenants().")
         acme, other = (storage.tenant(name) for name in ("acme", "acme-2"))
         for number, each in enumerate((storage, other, acme), start=1):
@@ -660,7 +660,7 @@ class StorageSuite:
 
     @claim()
     def test_a_ledger_saves_and_verifies(self, storage: Probe) -> None:
-        """What a ledger has saved, another one on the same records verifies and goes on with."""
+        """What a ledger has saved, another one on the same records verifies and continues with."""
         keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
         ledger, second = (
             Ledger(storage.openings[each], store="conformance", keys=keys, anchor=anchor)

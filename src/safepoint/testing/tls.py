@@ -24,7 +24,7 @@ _SSL_REQUEST: Final = (8).to_bytes(4) + (80877103).to_bytes(4)
 
 
 class TLSFront:
-    """A port that speaks TLS 1.2 or newer, and nothing else, in front of one that speaks none.
+    """A port that speaks TLS 1.2 or newer and nothing else, in front of one that speaks none.
 
     It hangs up on a client without TLS.
 

@@ -1,7 +1,7 @@
 """Find the loads that can run what a file says, and what an agent keeps without a seal.
 
-It closes what Bandit and Ruff leave open about PyTorch and pickle, and is no replacement for them.
-`safepoint audit` makes findings of what this finds.
+It closes what Bandit and Ruff leave open about PyTorch and pickle and is not a replacement for
+them. `safepoint audit` makes findings of what this finds.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Load(NamedTuple):
         line: the line, from 1.
         column: the column, from 1, in characters.
         id: the kind of finding, for example "SL01".
-        what: what stands there, as one sentence on one line.
+        what: what is there, as one sentence on one line.
         last: the last line of what was found.
     """
 
@@ -100,7 +100,7 @@ def _encoded(text: bytes | str) -> bytes:
 
 
 def _parse(data: bytes | str) -> ast.Module:
-    """Parse a file in its own encoding. Nothing in it runs, and nothing warns of its style."""
+    """Parse a file in its own encoding. Nothing in it runs and nothing warns of its style."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return ast.parse(_encoded(data))

@@ -189,7 +189,7 @@ class Names:
     """Looks up expressions, and remembers what it found.
 
     A name that is bound to itself, over other names, is left out where it comes up again. What was
-    found on the way there is then not the whole, and is not remembered.
+    found on the way there is then not the whole and is not remembered.
     """
 
     def __init__(self) -> None:
@@ -278,7 +278,7 @@ class Names:
         return frozenset(found)
 
     def _item(self, value: ast.expr, key: str | None, scope: Scope) -> set[str]:
-        """Return what stands in a dictionary of names: `sys.modules`, or that of a module."""
+        """Return what is in a dictionary of names: `sys.modules`, or that of a module."""
         if key is None:
             return set()
         names = self.of(value, scope)

@@ -316,7 +316,7 @@ class PostgresCheckpointStorage(Records):
             How many records were removed.
 
         Raises:
-            NotFound: there are records, and none at `first`.
+            NotFound: there are records and none at `first`.
             Unavailable: this login is not in the role of operators; or the server is away.
         """
         check_place(thread, first)
