@@ -56,7 +56,6 @@ omar, olga = Approver("omar", OMAR), Approver("olga", OLGA)
 PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
 OPERATORS = Approvers({"omar": OMAR.public, "olga": OLGA.public})
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)
-WEEKS = timedelta(days=21)
 Chain = dict[int, bytes]
 
 
@@ -450,18 +449,6 @@ def test_who_holds_again_what_another_released_holds_it() -> None:
 
 
 # --- Waits
-
-
-def test_a_thief_who_ends_a_wait_does_not_drop_a_no() -> None:
-    """Neither before its time, nor after it: the journal was not told of that note."""
-    desk = Office(within=DAY)
-    question = desk.asked()
-    value = {"question": question.text, "statements": []}
-    desk.ledger(journal=None).note("order-7", value, label=SPENT)
-    refused(ApprovalNeeded, desk.resumed)
-    desk.answers.put(erin, erin.deny(question))
-    run = desk.resumed(now=datetime.now(UTC) + 2 * DAY)
-    assert (run.denied, run.expired) == (True, False)
 
 
 def test_a_resume_ends_a_wait_that_is_over_and_a_list_does_not() -> None:

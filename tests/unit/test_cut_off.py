@@ -81,13 +81,6 @@ def test_what_an_operator_did_is_anchored_before_the_call_returns(*, released: b
         check_held(case.gate, case.book, THREAD)
 
 
-def test_a_pending_write_is_the_exception() -> None:
-    case = Case()
-    case.book.note(THREAD, {"written": 1}, rides_along=True)
-    case.storage.remove(THREAD, 3)
-    assert opened(case.storage, case.anchor).latest(THREAD).state == {"n": 2}
-
-
 def test_what_was_asked_in_another_history_is_not_answered_in_this_one() -> None:
     case, other = Case(), Head(2, "sha256:" + "c" * 64)
     case.question = replace(case.question, checkpoint=other, head=other)
