@@ -151,24 +151,16 @@ def handoff(kept: Any) -> Any:
     ).with_start_agent(first)
 
 
+def simple(builder: Any, **more: Any) -> Callable[[Any], Any]:
+    return lambda kept: builder(name="w", participants=agents(), checkpoint_storage=kept, **more)
+
+
 BUILDERS: dict[str, Callable[[Any], Any]] = {
-    "sequential": lambda kept: orchestrations.SequentialBuilder(
-        name="w", participants=agents(), checkpoint_storage=kept
-    ),
-    "concurrent": lambda kept: orchestrations.ConcurrentBuilder(
-        name="w", participants=agents(), checkpoint_storage=kept
-    ),
-    "group chat": lambda kept: orchestrations.GroupChatBuilder(
-        name="w",
-        participants=agents(),
-        selection_func=turns,
-        max_rounds=3,
-        checkpoint_storage=kept,
-    ),
+    "sequential": simple(orchestrations.SequentialBuilder),
+    "concurrent": simple(orchestrations.ConcurrentBuilder),
+    "group chat": simple(orchestrations.GroupChatBuilder, selection_func=turns, max_rounds=3),
     "handoff": handoff,
-    "magentic": lambda kept: orchestrations.MagenticBuilder(
-        name="w", participants=agents(), manager=Manager(), checkpoint_storage=kept
-    ),
+    "magentic": simple(orchestrations.MagenticBuilder, manager_factory=Manager),
 }
 
 
