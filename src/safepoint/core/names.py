@@ -306,7 +306,7 @@ def translated(
         raise to(f"{what}: it raised {type(error).__name__}.", Unavailable.do, kind) from error
 
 
-def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | None:
+def read_head(heads: Any, store: str, thread: str) -> Head | None:
     """Return the head of a thread from an anchor or a copy of one.
 
     Raises:
@@ -315,7 +315,7 @@ def read_head(heads: Any, store: str, thread: str, tenant: str = "") -> Head | N
     """
     with translated(f"The anchor could not be asked about {thread}", "anchor"):
         with suppress(InvalidId):  # what it holds is no head
-            head = (heads.tenant(tenant) if tenant else heads).read(store, thread)
+            head = heads.read(store, thread)
             # One that was unpickled, or copied by hand, was never looked at.
             return None if head is None else Head(head.sequence, head.digest)
         raise TypeError

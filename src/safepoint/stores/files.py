@@ -310,9 +310,9 @@ class FileCheckpointStorage(Leasing, Tenants):
                 return None
 
     @contextmanager
-    def _reading(self, thread: str, doing: str = "read from") -> Iterator[ThreadFolder | None]:
+    def _reading(self, thread: str) -> Iterator[ThreadFolder | None]:
         """Open the folder of a thread, or return None if it does not exist."""
-        with disk.translated(doing, self._path), ExitStack() as stack:
+        with disk.translated("read from", self._path), ExitStack() as stack:
             around, found, path = self._root(), None, f"{self._path}/{thread}"
             if around is not None:
                 root = stack.enter_context(around)

@@ -129,17 +129,17 @@ class Connection(psycopg.Connection[Cells]):
         Every save uses this, because it takes half the time of a cursor.
         """
         uses, loading = self._state
-        given = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
+        encoded = [v if v is None or type(v) is bytes else str(v).encode() for v in values]
         formats = [int(type(v) is bytes) for v in values]
         name, query = b"%d" % hash(statement), statement.encode()
         uses[statement] += 1
         if uses[statement] <= _SELDOM:
-            self.pgconn.send_query_params(query, given, None, formats, Format.BINARY)
+            self.pgconn.send_query_params(query, encoded, None, formats, Format.BINARY)
         else:
             if uses[statement] == _SELDOM + 1:
                 self.pgconn.send_prepare(name, query)
                 self._answer()
-            self.pgconn.send_query_prepared(name, given, formats, Format.BINARY)
+            self.pgconn.send_query_prepared(name, encoded, formats, Format.BINARY)
         found = self._answer()
         loading.set_pgresult(found)
         rows: list[Cells] = loading.load_rows(0, found.ntuples, tuple)
@@ -183,8 +183,8 @@ class Session(Tenants, Closing):
     def __init__(
         self, dsn: str, schema: str, *, connections: int = 4, wait_seconds: float = 10.0
     ) -> None:
-        given = parsed(dsn)
-        self._where = place(given)
+        fields = parsed(dsn)
+        self._where = place(fields)
         self._most, self._seconds = connections, wait_seconds
         # These limits distinguish a lock that somebody holds, a slow server, and a server that
         # hangs; only the last is timed on this side.
@@ -196,8 +196,8 @@ class Session(Tenants, Closing):
                 "connect_timeout": str(max(2, round(wait_seconds))),
                 # A standby that lags behind would look like a store that was rolled back.
                 "target_session_attrs": "read-write",
-                **given,
-                "options": f"{given.get('options', '')} {PINNED}{limits}".strip(),
+                **fields,
+                "options": f"{fields.get('options', '')} {PINNED}{limits}".strip(),
             }
         )
         self._schema = schema
@@ -343,8 +343,8 @@ def parsed(dsn: object) -> dict[str, str]:
     found: dict[str, str] = {}
     with suppress(psycopg.Error, UnicodeError):
         if isinstance(dsn, str) and "\0" not in dsn:
-            given = conninfo_to_dict(dsn)
-            found = {key: str(value) for key, value in given.items() if value is not None}
+            values = conninfo_to_dict(dsn)
+            found = {key: str(value) for key, value in values.items() if value is not None}
     # In postgresql://me:a/b@host, the slash in the password makes "b@host" the database.
     if not found or any("@" in found.get(key, "") for key in ("host", "port", "dbname")):
         raise ConfigurationError(
@@ -354,10 +354,10 @@ def parsed(dsn: object) -> dict[str, str]:
     return found
 
 
-def place(given: Mapping[str, str]) -> str:
+def place(fields: Mapping[str, str]) -> str:
     """Return only the database and the login of a connection string, for messages."""
-    database = given.get("dbname") or os.environ.get("PGDATABASE")
-    user = given.get("user") or os.environ.get("PGUSER")
+    database = fields.get("dbname") or os.environ.get("PGDATABASE")
+    user = fields.get("user") or os.environ.get("PGUSER")
     shown = f"database {quoted(database)}" if database else "the database"
     return f"{shown} (login {quoted(user)})" if user else shown
 

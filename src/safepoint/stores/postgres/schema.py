@@ -151,20 +151,20 @@ def assign(
 @contextmanager
 def _changing(dsn: str, roles: dict[str, sql.Identifier]) -> Iterator[psycopg.Connection[Any]]:
     """Connect for one transaction that may act as the owner, and exclude others who change it."""
-    given, (before, after) = parsed(dsn), _frame(roles)
+    values, (before, after) = parsed(dsn), _frame(roles)
     try:
         with psycopg.connect(
             dsn,
-            options=f"{given.get('options', '')} {_OPTIONS}".strip(),
+            options=f"{values.get('options', '')} {_OPTIONS}".strip(),
             application_name="safepoint create",
-            connect_timeout=given.get("connect_timeout", "10"),
+            connect_timeout=values.get("connect_timeout", "10"),
         ) as connection:
             connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
             connection.execute(before)
             yield connection
             connection.execute(after)
     except psycopg.Error as error:
-        raise refusal(error, place(given)) from error
+        raise refusal(error, place(values)) from error
 
 
 def statements(*, parts: tuple[str, ...] = PARTS, prefix: str = "safepoint") -> str:
