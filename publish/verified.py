@@ -26,11 +26,11 @@ def line(project: Project) -> str:
         return f"{alarm}\n\n    [How this site is verified](verified.md)."
     if found.state == "current" and found.run:
         said = (
-            f"{found.counts['ran']} blocks, code and what it prints, on these pages and in the "
-            f"repository, ran on {found.run.started:%Y-%m-%d}, on Python {found.run.python}."
+            f"The tests ran {found.counts['ran']} blocks of code and output, on these pages and in "
+            f"the repository, on {found.run.started:%Y-%m-%d}, with Python {found.run.python}."
         )
     elif found.entries:
-        said = "Not everything here is as it was when it was last run. Each block says how it is."
+        said = "Some examples changed after the last test run. Each block shows its status."
     else:
         said = "This copy was built without a run of its blocks."
     return f"{said} [How this site is verified](verified.md)."

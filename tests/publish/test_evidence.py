@@ -192,7 +192,7 @@ def test_the_pages_claim_what_is_current_and_say_what_is_stale(root: Path) -> No
     """Another page, or a test, that changed is no matter of this one."""
     write_run(root)
     assert foot(root, ran=2, checked=1, never=3) == "Blocks: 2 ran, 1 checked only, 3 not run"
-    assert verified.line(Fixed(root)).startswith("2 blocks, code and what it prints, on these ")
+    assert verified.line(Fixed(root)).startswith("The tests ran 2 blocks of code and output")
     said = verified.versions(Fixed(root))
     assert "| torch | `2.13.0` |" in said
     assert "| 4: 3 passed, 0 failed, 1 skipped, 3 long ones left for `make deep` |" in said
@@ -203,7 +203,7 @@ def test_the_pages_claim_what_is_current_and_say_what_is_stale(root: Path) -> No
     with (root / "docs/guide.md").open("a", encoding="utf-8") as page:
         page.write("\nMore.\n")
     assert foot(root, ran=1) == "Blocks: 1 ran; the page has changed since"
-    assert verified.line(Fixed(root)).startswith("Not everything here is as it was")
+    assert verified.line(Fixed(root)).startswith("Some examples changed after the last")
     assert "is older than docs/guide.md, docs/other.md, tests." in verified.evidence(Fixed(root))
 
 

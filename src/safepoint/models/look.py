@@ -216,8 +216,8 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Fo
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
     if kind is None and _ZLIB.match(head):  # which two letters of a text may be, too
         with suppress(zlib.error):
-            zlib.decompressobj().decompress(head, 1)
-            return Format.COMPRESSED
+            if _PROTO.match(zlib.decompressobj().decompress(head, 2)):
+                return Format.COMPRESSED
     if kind is Format.NPY:
         start, end = _array_ends(head)
         if start > size or end not in (None, size):
