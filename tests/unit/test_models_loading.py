@@ -9,7 +9,6 @@ need("torch", "PyTorch is not installed: pip install '.[torch]'")
 import os
 import shlex
 import warnings
-import zipfile
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -20,7 +19,6 @@ import torch
 import torch.distributed.checkpoint
 
 from safepoint import Keyring, SigningKey
-from safepoint.audit import audit
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -34,7 +32,6 @@ from safepoint.core.errors import (
 from safepoint.models import (
     ModelLimits,
     UnrestrictedLoad,
-    convert,
     inspect,
     load_checkpoint,
     load_tensors,
@@ -45,6 +42,7 @@ from safepoint.models.look import Verdict, identified
 from safepoint.models.runtime import check_runtime
 from tests.attacks.test_bounds import grown
 from tests.corpus.honest import equal, honest
+from tests.unit.archive_helpers import archive, proto
 from tests.unit.models_helpers import KEY, KEYS, mark, same, saved, state_dict
 
 
@@ -309,11 +307,6 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     renamed = path.rename(tmp_path / "other.safetensors")
     seal = Path(f"{path}.seal").rename(f"{renamed}.seal")
     assert load_checkpoint(renamed, keys=KEYS, name="model")
-    data = bytearray(renamed.read_bytes())
-    data[-1] ^= 1
-    renamed.write_bytes(data)
-    with pytest.raises(SealBroken, match="is not the file that was sealed as model"):
-        load_checkpoint(renamed, keys=KEYS, name="model")
     seal.unlink()
     with pytest.raises(NotFound, match="safepoint seal-model"):
         load_checkpoint(renamed, keys=KEYS, name="model")
@@ -322,50 +315,34 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
         load_checkpoint(renamed, keys=KEYS, name="model")
 
 
-@pytest.mark.parametrize("mode", [0o600, 0o666])
-@pytest.mark.parametrize("data", [b"GGUF\3\0\0\0" + bytes(90), b"text", b"PK\3\4"])
-def test_the_seal_of_any_file_is_verified_before_its_format(
-    tmp_path: Path, data: bytes, mode: int
-) -> None:
+@pytest.mark.parametrize("data", [b"GGUF\3\0\0\0" + bytes(9), b"text", b"PK\3\4", b""])
+def test_the_seal_of_any_file_is_verified_before_its_format(tmp_path: Path, data: bytes) -> None:
     """Of a GGUF that was changed behind its seal, it said: "Load it with llama.cpp"."""
     path = tmp_path / "tiny.gguf"
-    path.write_bytes(data if data != b"PK\3\4" else b"GGUF\3\0\0\0")
+    path.write_bytes(b"GGUF\3\0\0\0" + bytes(8) + b"\1")
     seal_model(path, key=KEY)
-    path.write_bytes(data[:-1] + b"\1")
-    path.chmod(mode)
-    with pytest.raises(SealBroken, match="is not the file that was sealed as tiny"):
-        load_checkpoint(path, keys=KEYS)
-    path.write_bytes(b"")
+    path.write_bytes(data)
     with pytest.raises(SealBroken, match="is not the file that was sealed as tiny"):
         load_checkpoint(path, keys=KEYS)
 
 
 def test_what_runs_code_is_named_first_and_never_left_out(tmp_path: Path) -> None:
     """Behind a few classes, os.system fell into "and 4 more", and the advice was load_tensors."""
-    known = [f"ultralytics.nn.modules.block.C{n}" for n in range(7)]
-    for names, rest in ((known, f"{known[0]}, {known[1]} and 5 more"), (STRANGERS, "")):
-        asked = b"".join(b"c%s\n%s\n" % tuple(x.encode() for x in n.rsplit(".", 1)) for n in names)
-        body = b"\x80\x02(" + asked + b"cposix\nmkdir\n(S'x'\ntRl."
-        path = tmp_path / "yolo.pt"
-        with zipfile.ZipFile(path, "w") as file:
-            file.writestr("yolo/data.pkl", body)
-            file.writestr("yolo/version", "3\n")
-        first = f"posix.mkdir, {rest or ', '.join(STRANGERS)}"
-        for act in (load_checkpoint, lambda p: convert(p, tmp_path / "x.safetensors", key=KEY)):
-            with pytest.raises(ModelRefused) as refusal:
-                act(path)
-            assert f"wants {first}, which are not data." in refusal.value.what
-            assert refusal.value.do == NO
+    known, strangers = ([f"{at}.C{n}" for n in range(5)] for at in ("ultralytics.nn.x", "aaa"))
+    path = tmp_path / "yolo.pt"
+    for names, rest in ((known, [*known[:2], "and 3 more"]), (strangers, strangers)):
+        asked = "".join(f"c{each.replace('.C', chr(10) + 'C')}\n" for each in names).encode()
+        path.write_bytes(archive(proto(b"(" + asked + b"cposix\nmkdir\n(S'x'\ntRl"), {}))
+        first = ", ".join(["posix.mkdir", *rest]).replace(", and", " and")
+        with pytest.raises(ModelRefused, match=f"wants {first}, which are not data") as refusal:
+            load_checkpoint(path)
         found = inspect(path)
-        assert f"asks for {first}." in found.what
+        assert found.what.endswith(f"asks for {first}.")
         assert found.pickles[0].imports[0] == "posix.mkdir"
-        (finding,) = [each for each in audit(path) if each.id == "SP24.runs-code"]
-        assert (finding.what.endswith(f"asks for {first}."), finding.do) == (True, NO)
-    assert inspect(b"caaa\nA\n.").do.startswith("Nothing of it was run. Do not load it; tell")
+        assert found.do == refusal.value.do == NO
     assert "load_tensors" not in inspect(b"caaa\nA\n.").do  # it refuses a bare pickle
 
 
-STRANGERS = [f"aaa.{letter}" for letter in "ABCDE"]
 NO = (
     "Nothing of it was run. Do not load it; tell the sender. If you made it, save the state_dict"
     " and plain values instead."

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import (
-    LimitExceeded,
-    SigningKey,
-)
+from safepoint import LimitExceeded, SigningKey
 from safepoint.core import errors
 from safepoint.core.errors import ConfigurationError, DecodeError
-from safepoint.models import PickleLimits, machine, read_pickle
+from safepoint.models import PickleLimits, inspect, machine, read_pickle
 from tests.unit.archive_helpers import cases, made, proto
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
 from tests.unit.commands import said
@@ -84,12 +81,6 @@ WANTS = (
 )
 
 
-NEXT = (
-    "  Nothing of it was run. Do not load it; tell the sender. If you made it, save the state_dict"
-    " and plain values instead."
-)
-
-
 def test_scan_says_what_files_are(tmp_path: Path) -> None:
     (tmp_path / "a.bin").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
     (tmp_path / "b.pkl").write_bytes(pickle.dumps({"amount": 42}, 4))
@@ -99,7 +90,7 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
     assert out.splitlines() == [
         "a.bin is a pickle (21 bytes).",
         WANTS,
-        NEXT,
+        f"  {inspect(tmp_path / 'a.bin').do}",
         "b.pkl is a pickle (26 bytes).",
         "  Plain data.",
         "  Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
@@ -124,12 +115,11 @@ def test_a_model_is_sealed_and_converted_by_command(tmp_path: Path) -> None:
     verify = "verify-model", "old.pt", "--key", "m.key"
     assert command(tmp_path, *verify)[:2] == (0, "old.pt is the file that was sealed.\n")
     assert command(tmp_path, *verify, "--name", "new")[0] == 1
-    assert command(tmp_path, "verify-model", "new.safetensors", "--key", "m.key")[0] == 0
-    with (tmp_path / "old.pt").open("ab") as file:
-        file.write(b"\0")
+    (tmp_path / "old.pt").write_bytes(b"GGUF\3\0\0\0")
     assert "is not the file that was sealed" in command(tmp_path, *verify)[2]
     (tmp_path / "evil.pkl").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
     sealed = command(tmp_path, "seal-model", "evil.pkl", "--key", "m.key")
-    says = "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
-    assert sealed[0::2] == (0, says)
+    assert (
+        sealed[2] == "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
+    )
     assert command(tmp_path, "seal-model", "no.pt", "--key", "m.key")[0] == 2

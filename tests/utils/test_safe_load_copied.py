@@ -49,11 +49,7 @@ MUTANTS: Final = {
         "where_there_is_no_flag",
     ),
     "believes_any_release": ("< (2, 10, True)", "< (0, 0, True)", "does_not_hold[2.5.1+cpu"),
-    "believes_releases_with_one_flaw": (
-        "< (2, 10, True)",
-        "< (2, 6, True)",
-        "does_not_hold[2.9.1",
-    ),
+    "believes_releases_with_one_flaw": ("< (2, 10, True)", "< (2, 6, True)", "does_not_hold[2.9.1"),
     "believes_a_candidate": ("< (2, 10, True)", "< (2, 10, False)", "does_not_hold[2.10.0rc1"),
     "believes_a_wrapper": (
         "not code or code.co_filename != torch",
