@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -157,6 +158,39 @@ def test_without_a_signature_whoever_may_call_the_workflow_says_yes(tmp_path: Pa
     for _ in range(2):
         done: Any = run(workflow.run(checkpoint_id=at, responses={"pay": True}))
         assert done.get_outputs() == ["paid"]
+
+
+@pytest.mark.parametrize("amounts", [[42], [42, 7]])
+def test_two_who_answer_at_once_leave_nothing_open(
+    amounts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one server: the same question, whose payment the bank knows by its key, or one each."""
+    office = Office()
+    office.asked(*amounts)
+    paused, told, one = office.latest(), list[Any](), office.opened()
+    monkeypatch.setattr(office, "opened", lambda *_: one)
+    (key, question), *_, (other, same) = [*questions(paused).items()] * 2
+    late = office.workflow()
+
+    def answer(workflow: af.Workflow, name: str, asked: Question) -> None:
+        answers = {name: DANA.approve(asked)}
+        told.append(run(workflow.run(checkpoint_id=paused.checkpoint_id, responses=answers)))
+
+    def meanwhile(_: str) -> None:
+        office.during = lambda _: None
+        worker = Thread(target=answer, args=(office.workflow(), other, same))
+        worker.start()
+        worker.join()
+
+    office.during = meanwhile
+    answer(office.workflow(), key, question)
+    assert len(told) == 2
+    assert key not in questions(office.latest())
+    with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
+        answer(late, key, question)
+    run(late.run([1]))  # its answer was refused, because another one had counted
+    assert key not in questions(office.latest())
+    assert [{*paid} for paid in office.bank.values()] == [{each} for each in amounts][::-1]
 
 
 def test_an_older_checkpoint_cannot_spend_again() -> None:
