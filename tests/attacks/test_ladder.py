@@ -101,7 +101,8 @@ def test_an_attack_is_a_leg_of_its_rule_and_has_a_story_of_its_own() -> None:
     assert {*ATTACKS, *RESIDUE} == {*EVERY}
     for name, attack in EVERY.items():
         assert re.fullmatch(r"[a-z]+(-[a-z]+)*", name)
-        assert attack.residue or name in RULES[attack.rule].legs["attack"]
+        listed = attack.residue or name in RULES[attack.rule].legs["attack"]
+        assert listed, f"name {name} as an attack of {attack.rule} in src/safepoint/rules.toml"
         assert re.fullmatch(r".{1,89}\.", attack.story)
         assert attack.about.endswith(".")
     assert len({attack.story for attack in EVERY.values()}) == len(EVERY)
@@ -125,7 +126,8 @@ def is_why(reason: str, refusal: str) -> bool:
 @each_attack
 def test_the_top_refuses_each_attack_for_its_own_reason(attack: str) -> None:
     """Or a store that has lost that defence would still seem to have it."""
-    refused, why = reasons()[attack], expected()[attack]
+    refused, why = reasons()[attack], expected().get(attack)
+    assert why is not None, f"say in tests/attacks/reasons.txt why {attack} is refused: {refused}"
     assert [text for text in refused if not any(is_why(each, text) for each in why)] == []
     assert [each for each in why if not any(is_why(each, text) for text in refused)] == []
 

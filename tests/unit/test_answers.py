@@ -205,22 +205,6 @@ def test_a_worker_reads_its_own_answers_and_none_of_ten_thousand_others() -> Non
     assert len(desk.paid) == 1
 
 
-def test_ten_thousand_records_more_are_refused_unread() -> None:
-    """Whoever can write the storage adds ten thousand records to a chain."""
-    desk = Office()
-    question = desk.asked()
-    desk.answers.put(dana, dana.approve(question))
-    desk.release(desk.hold())
-    kept = desk.chains
-    for chain in kept:
-        junk = dict.fromkeys(range(3, 10_001), b"x")
-        desk.kept.holds({**kept, chain: {**kept[chain], **junk}})
-        desk.kept.reads = 0
-        refused(SealBroken, desk.resumed)  # by the end of it
-        assert desk.kept.reads <= 8
-    assert desk.paid == []
-
-
 def said(who: Approver, question: Question) -> Chain:
     desk = Office()
     desk.answers.put(who, who.approve(question))
@@ -439,13 +423,6 @@ def test_who_may_hold_and_where_is_said_in_the_gate() -> None:
     desk = Office()
     resume, texts = desk.payment().resume, [dana.approve(desk.asked())]
     refused(Unsafe, lambda: resume(desk.ledger(OMAR), "order-7", approvals=texts))
-
-
-def test_who_holds_again_what_another_released_holds_it() -> None:
-    desk = Office()
-    desk.release(desk.hold(), olga)
-    desk.hold()
-    refused(NotOwner, desk.asked)
 
 
 # --- Waits

@@ -294,6 +294,6 @@ def test_entries_are_tables(tmp_path: Path) -> None:
     (found,) = entries(settings.read(file))
     assert found == Waiver("SP13.unseen", "x", "Moves in May.", date(2027, 5, 31), str(file))
     file.write_text("audit.accept = 3")
-    with pytest.raises(ConfigurationError, match="is no list of tables"):
+    with pytest.raises(ConfigurationError, match="is not a list of tables"):
         entries(settings.read(file))
     assert entries(settings.Settings(None, {"audit": {}})) == []
