@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -135,29 +134,6 @@ def test_after_a_refusal_the_same_process_goes_on_from_the_checkpoint_that_asks(
             assert workflow.get_last_checkpoint_id() == at
         done = run(workflow.run(responses=answers, checkpoint_id=at if forged else None))
         assert done.get_outputs() == ["42 by dana"]
-
-
-def test_without_a_signature_whoever_may_call_the_workflow_says_yes(tmp_path: Path) -> None:
-    """By design, on the framework's own storage: and an older checkpoint pays once more."""
-
-    class Plain(af.Executor):
-        @af.handler
-        async def draft(self, amount: int, ctx: WorkflowContext) -> None:
-            await ctx.request_info(f"Pay {amount}?", bool, request_id="pay")
-
-        @af.response_handler
-        async def pay(self, asked: str, yes: bool, ctx: WorkflowContext[None, str]) -> None:
-            await ctx.yield_output("paid" if yes else "nothing")
-
-    storage = af.FileCheckpointStorage(tmp_path)
-    workflow = WorkflowBuilder(
-        name="plain", start_executor=Plain("plain"), checkpoint_storage=storage
-    ).build()
-    run(workflow.run(42))
-    at = run(storage.get_latest(workflow_name="plain")).checkpoint_id
-    for _ in range(2):
-        done: Any = run(workflow.run(checkpoint_id=at, responses={"pay": True}))
-        assert done.get_outputs() == ["paid"]
 
 
 @pytest.mark.parametrize("amounts", [[42], [42, 7]])
