@@ -275,7 +275,7 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     assert first.finish().next is None
     with pytest.raises(Conflict, match="order-6 is at #4"):
         second.finish()  # which then finds it finished
-    expired = office.ledger(journal=None)  # which then has no approval either
+    expired = office.ledger(journal=None)  # only a journal knows of an earlier use
     assert open_questions(expired, "order-6") == []
     assert last.resume(office.ledger(), "order-6").head == 4  # which saves nothing more
     assert list(office.digests()) == ["order-8"]
