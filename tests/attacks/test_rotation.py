@@ -196,3 +196,13 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
     assert latest == "{'payee': 'alice', 'amount': 42}"
+
+
+def test_a_thread_that_is_left_out_keeps_its_anchor(tmp_path: Path) -> None:
+    """A thief pruned it and saved more: nothing takes its place until it is restored."""
+    code = (ROOT / "snippets/revoke_key.py").read_text()
+    code = code.replace("# --8<-- [end:theft]", 'thief.prune("order-8", keep=1)', 1)
+    code = code.replace("left_out: list[str] = []", 'left_out = ["order-8"]')
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert "RolledBack: order-8 is gone, and the anchor has seen #2." in done.stderr
