@@ -249,12 +249,7 @@ def test_what_is_over_is_a_finding_and_hides_nothing() -> None:
     assert both == [replace(WARNING, accepted=lasting), UNSEEN]
 
 
-GOOD = {
-    "id": '"SP13.unseen"',
-    "place": '"x"',
-    "reason": '"Moves in May."',
-    "until": "2027-05-31",
-}
+GOOD = {"id": '"SP13.unseen"', "place": '"x"', "reason": '"Moves in May."', "until": "2027-05-31"}
 REFUSED = {
     "no reason": ({"reason": None}, "has no reason"),
     "another key": ({"untli": "1"}, "has 1 as untli"),
