@@ -177,6 +177,12 @@ def test_worker_that_was_forgotten_is_stopped_by_a_file_in_place_of_the_folder(
     assert "state is not a folder" in refused(Unsafe, night.ledger)
 
 
+def ran(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run what the page shows."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(("way", "kept"), {"copied": 2, "backup": 2, "neither": 1}.items())
 def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     way: str, kept: int, tmp_path: Path
@@ -188,9 +194,7 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     neither = page.partition("that has seen nothing: `")[2].partition("`")[0]
     ways = dict(section.findall(code)) | {"neither": f"before = {neither}"}
     code = section.sub("", code).replace("def after(", f"{ways[way]}\n\n\ndef after(", 1)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = ran(code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     *_, seven, eight, nine, latest = done.stdout.splitlines()
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
@@ -199,10 +203,8 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
 
 
 def test_a_thread_that_is_left_out_keeps_its_anchor(tmp_path: Path) -> None:
-    """A thief pruned it and saved more: nothing takes its place until it is restored."""
-    code = (ROOT / "snippets/revoke_key.py").read_text()
-    code = code.replace("# --8<-- [end:theft]", 'thief.prune("order-8", keep=1)', 1)
-    code = code.replace("left_out: list[str] = []", 'left_out = ["order-8"]')
-    command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert "RolledBack: order-8 is gone, and the anchor has seen #2." in done.stderr
+    """A thief pruned it: nothing takes its place until it is restored."""
+    code = (
+        (ROOT / "snippets/revoke_key.py").read_text().replace("[str] = []", '[str] = ["order-8"]')
+    )
+    assert "RolledBack: order-8 is gone, and the anchor has seen #2." in ran(code, tmp_path).stderr

@@ -304,9 +304,7 @@ def test_several_tenants_come_out_of_one_database(
     found = {each: sorted(whole.tenant(each).threads()) for each in whole.tenants()}
     assert found == {"acme": ["acme-1", "acme-2"], "globex": ["globex-1", thread_name("[x]")]}
     assert whole.threads() == []
-    source, report = sqlite_saver(lite.source), lite.folder / "report"
-    moved = move(source, SealedSaver(ledger()), report=report, only="acme-*")  # and not its letters
-    assert [each.source for each in moved] == ["acme-1", "acme-2"]
+    assert len(move(sqlite_saver(lite.source), SealedSaver(ledger()), report="-", only="a*")) == 2
     capsys.readouterr()
     assert main([*command, "--only", "acme"]) == 2
     assert "nothing there has such a name" in capsys.readouterr().err

@@ -384,9 +384,8 @@ def test_a_row_is_the_one_that_this_terminal_printed(
     assert [stat.S_IMODE(each.stat().st_mode) for each in (file, folder)] == [0o600, 0o700]
     file.write_text(file.read_text().replace(office.digests()["1"], f"sha256:{'0' * 64}"))
     assert "1 asks something else than" in denied("3")
-    for spoilt in ("{", "5", '["invoices", 5]'):
-        file.write_text(spoilt)
-        assert no_row.format(3, "invoices") in denied("3")
+    file.write_text("5")
+    assert no_row.format(3, "invoices") in denied("3")
     folder.chmod(0o777)
     assert [each[0] for each in printed()] == ["run", "order-6", "'1'"]  # no numbers
     assert office.say("deny", "1")[0] == 0  # with its digest it is a name

@@ -288,15 +288,14 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
 
 def _order(options: argparse.Namespace) -> int:
     """Hold a run, if a reason is given; otherwise release it."""
-    number, thread = options.thread, options.thread
-    with suppress(NotFound):
-        if number.isdecimal() and not options.tenant:
-            thread = _row_asked(options.name, number)[1]
-    if thread != number:  # a client may have named its own run so
-        raise ConfigurationError(
-            f"Row {number} of the list that this terminal printed last is {thread}.",
-            f"Nothing was signed. Name the run itself. If it is {number}, use another terminal.",
-        )
+    number = options.thread
+    with suppress(NotFound):  # a client may have given its own run the number of a row
+        listed = _row_asked(options.name, number)[1]
+        if listed != number and not options.tenant:
+            raise ConfigurationError(
+                f"Row {number} of the list that this terminal printed last is {listed}.",
+                f"Nothing was signed. Name the run. If it is {number}, use another terminal.",
+            )
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "operator"), desk.thread(options.thread)
