@@ -204,7 +204,5 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
 
 def test_a_thread_that_is_left_out_keeps_its_anchor(tmp_path: Path) -> None:
     """A thief pruned it: nothing takes its place until it is restored."""
-    code = (
-        (ROOT / "snippets/revoke_key.py").read_text().replace("[str] = []", '[str] = ["order-8"]')
-    )
+    code = (ROOT / "snippets/revoke_key.py").read_text().replace("= []", '= ["order-8"]')
     assert "RolledBack: order-8 is gone, and the anchor has seen #2." in ran(code, tmp_path).stderr
