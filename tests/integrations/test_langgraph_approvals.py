@@ -16,9 +16,11 @@ from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")
 
+from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
@@ -75,10 +77,8 @@ class Office(Graph):
 
 def _graph(pay: Any, saver: Any, **options: Any) -> Any:
     """Return a graph of one node."""
-    builder = StateGraph(Order)
-    builder.add_node("pay", pay, **options)
-    builder.add_edge(START, "pay")
-    return builder.compile(checkpointer=saver)
+    builder = StateGraph(Order).add_node("pay", pay, **options)
+    return builder.add_edge(START, "pay").compile(saver)
 
 
 def _question(result: Any, number: int = 0) -> Question:
@@ -103,11 +103,8 @@ def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
     office = Office()
     saver = office.saver(time_travel=True)
     inner, outer = StateGraph(Order), StateGraph(Order)
-    inner.add_node("pay", lambda order: office.pay(saver, order))
-    inner.add_edge(START, "pay")
-    outer.add_node("inner", inner.compile())
-    outer.add_edge(START, "inner")
-    graph = outer.compile(checkpointer=saver)
+    inner.add_node("pay", lambda order: office.pay(saver, order)).add_edge(START, "pay")
+    graph = outer.add_node("inner", inner.compile()).add_edge(START, "inner").compile(saver)
     answer = DANA.approve(_question(graph.invoke({"amount": 42}, RUN)))
     waits = graph.get_state(RUN).config
     graph.update_state(RUN, {"paid": "cancelled"}, as_node="inner")
@@ -156,6 +153,28 @@ def test_a_task_of_the_functional_interface_can_ask() -> None:
     for _ in range(2):
         result = _resume(flow, DANA.approve(_question(result)))
     assert len(result) == 2
+
+
+def test_a_tool_can_ask() -> None:
+    office = Office()
+    saver = office.saver()
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        return saver.ask("pay", {"amount": amount}).key
+
+    builder = StateGraph(MessagesState).add_node("tools", ToolNode([pay]))
+    graph = builder.add_edge(START, "tools").compile(saver)
+    call = {"name": "pay", "args": {"amount": 42}, "id": "1"}
+    asked = _question(graph.invoke({"messages": [AIMessage("", tool_calls=[call])]}, RUN))
+    assert len(_resume(graph, DANA.approve(asked))["messages"]) == 2
+
+
+def test_new_input_abandons_a_question_as_it_does_in_langgraph() -> None:
+    office, naive = Office(), _graph(lambda order: interrupt(order["amount"]), InMemorySaver())
+    asked = [office.asked(amount) for amount in (1, 2) if naive.invoke({"amount": amount}, RUN)]
+    assert [each.value for each in naive.get_state(RUN).interrupts] == [2]
+    assert office.saver().waiting("Order 7") == [(asked[1], False)]
 
 
 def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
@@ -282,9 +301,7 @@ def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
     def apart(saves: Any, pay: Any) -> Any:
         builder = StateGraph(Order)
         builder.add_node("ask", lambda _: {"paid": "yes"} if interrupt("pay?") == "yes" else {})
-        builder.add_node("pay", pay)
-        builder.add_edge(START, "ask")
-        builder.add_edge("ask", "pay")
+        builder.add_node("pay", pay).add_edge(START, "ask").add_edge("ask", "pay")
         return builder.compile(checkpointer=saves)
 
     def around(graph: Any, run: Any) -> list[Any]:
