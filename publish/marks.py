@@ -56,7 +56,7 @@ def mark(entry: Entry | None, evidence: Evidence) -> str:
     is_text = entry.outcome == "checked" and entry.language == "text"
     said = _SAID["text" if is_text else entry.outcome]
     if evidence.is_late(entry.page):
-        said += ", on an earlier version"
+        said += "; the page has changed since"
     return (
         f'<details class="proof proof--{entry.outcome}"><summary>{said}</summary>'
         f"<p>{escape(proof)}</p></details>"

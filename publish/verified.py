@@ -64,7 +64,7 @@ def _of_blocks(page: Page, counts: Counter[str], project: Project) -> str:
         return "No blocks to run"
     if not found.entries:
         return "Built without evidence"
-    late = ", on an earlier version" if found.is_late(f"docs/{page.src}") else ""
+    late = "; the page has changed since" if found.is_late(f"docs/{page.src}") else ""
     return f"Blocks: {counted(counts)}{late}"
 
 
@@ -147,7 +147,7 @@ def matrix(project: Project) -> str:
             ends = [end for end in ends if end]
             word = _NAMES.get(leg, leg)
             parts.append(f"{ends.count('passed')} of {len(ends)} {word}s")
-        late = ", on an earlier version" if found.changed else ""
+        late = " (files have changed since)" if found.changed else ""
         head += f". Passed in that run{late}: {', '.join(parts[:-1])} and {parts[-1]}."
     else:
         head += ": named, not run."

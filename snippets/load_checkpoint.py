@@ -9,6 +9,7 @@ import torch
 
 VARIABLE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 VERSION = re.compile(r"(\d+)\.(\d+)(?:\.\d+)?(a|b|rc|\.?dev)?")
+BEGINNINGS = (b"PK", b"\x80\x02\x8a\nl\xfc")  # today's, the older
 BY_TORCH = ("torch._dynamo.", "torch.distributed.", "torch.nested.")
 
 
@@ -46,7 +47,12 @@ def what_is_wrong(file):
         names = sorted(look(file))
     except Exception:
         names = []
-    return f"wants {', '.join(names)}" if names else "is damaged"
+    if names:
+        return f"wants {', '.join(names)}"
+    file.seek(0)
+    begins = file.read(6)
+    ours = not begins or begins.startswith(BEGINNINGS)
+    return "is damaged" if ours else "is not a PyTorch file"
 
 
 def has_flag():

@@ -249,10 +249,7 @@ def test_files_that_exhaust_do_so(tmp_path: Path) -> None:
         "tests.corpus.acts:careless", {n: files[n] for n in (*memory, time)}, limits=few
     )
     torch = attempt(
-        "tests.corpus.acts:torch_weights_only",
-        {crash: files[crash]},
-        imports=READY,
-        limits=few,
+        "tests.corpus.acts:torch_weights_only", {crash: files[crash]}, imports=READY, limits=few
     )
     assert {name: one.said for name, one in (plain | torch).items()} == dict.fromkeys(
         (*memory, time, crash), ""

@@ -9,12 +9,7 @@ from typing import Any
 import pytest
 
 from safepoint.attacks import Attack
-from safepoint.attacks.models import (
-    MODEL_ATTACKS,
-    CarefulModels,
-    ModelTarget,
-    NaiveModels,
-)
+from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelTarget, NaiveModels
 from safepoint.attacks.outcome import Outcome
 from safepoint.rules import RULES
 from tests.harness.optional import need

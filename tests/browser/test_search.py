@@ -40,7 +40,10 @@ QUERIES: Final = {
     "security/credentials/": ["RBAC", "least privilege"],
     "security/strict/": ["allowlist"],
     "threat-model/": ["threat model", "CWE-502", "OWASP", "encryption"],
-    "model-file/": ["pt file", "load model safely", "untrusted model", "malicious model"],
+    "model-file/": [
+        *("pt file", "load model safely", "untrusted model", "malicious model"),
+        *("yolo", "ultralytics", "sklearn", "huggingface", "h5"),
+    ],
     "security/model-loading/": ["torch.load", "weights_only"],
     "security/safetensors/": ["safetensors"],
     "console/": ["operator UI", "approve in browser"],

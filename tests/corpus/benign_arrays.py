@@ -97,10 +97,6 @@ TORCH_FILES: Final[tuple[Saved, ...]] = (
         _saved(lambda torch: _model(torch).state_dict(), _use_new_zipfile_serialization=False),
         True,
     ),
-    (
-        "an older training checkpoint",
-        _saved(_training, _use_new_zipfile_serialization=False),
-        True,
-    ),
+    ("an older training checkpoint", _saved(_training, _use_new_zipfile_serialization=False), True),
     ("a whole module", _saved(_model), False),
 )

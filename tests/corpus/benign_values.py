@@ -32,11 +32,7 @@ _WHEN = datetime(2026, 11, 15, 10, 30, 0, 123456)  # noqa: DTZ001  a naive one, 
 STANDARD: Final[tuple[Value, ...]] = (
     ("a naive datetime", lambda: {"due": _WHEN}, True),
     ("a datetime in UTC", lambda: {"due": _WHEN.replace(tzinfo=UTC)}, True),
-    (
-        "a datetime with an offset",
-        lambda: _WHEN.replace(tzinfo=timezone(timedelta(hours=2))),
-        True,
-    ),
+    ("a datetime with an offset", lambda: _WHEN.replace(tzinfo=timezone(timedelta(hours=2))), True),
     ("a datetime in a zone", lambda: _WHEN.replace(tzinfo=ZoneInfo("Europe/Zurich")), False),
     ("dates", lambda: [date(2026, 1, 1), date(2026, 12, 31)], True),
     ("a time", lambda: time(9, 30), True),

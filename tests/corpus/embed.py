@@ -13,10 +13,7 @@ _WHEN: Final = (1980, 1, 1, 0, 0, 0)
 
 
 def as_archive(
-    data: bytes,
-    storages: dict[str, bytes] | None = None,
-    *,
-    compression: int = zipfile.ZIP_STORED,
+    data: bytes, storages: dict[str, bytes] | None = None, *, compression: int = zipfile.ZIP_STORED
 ) -> bytes:
     """Return a `.pt` archive whose `data.pkl` is the pickle, with these storages."""
     members = {

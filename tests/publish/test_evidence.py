@@ -202,7 +202,7 @@ def test_the_pages_claim_what_is_current_and_say_what_is_stale(root: Path) -> No
     assert foot(root, ran=1) == "Blocks: 1 ran"
     with (root / "docs/guide.md").open("a", encoding="utf-8") as page:
         page.write("\nMore.\n")
-    assert foot(root, ran=1) == "Blocks: 1 ran, on an earlier version"
+    assert foot(root, ran=1) == "Blocks: 1 ran; the page has changed since"
     assert verified.line(Fixed(root)).startswith("Some examples changed after the last")
     assert "is older than docs/guide.md, docs/other.md, tests." in verified.evidence(Fixed(root))
 
@@ -256,4 +256,4 @@ def test_the_matrix_says_what_ran_and_not_what_is_named(root: Path) -> None:
     said = verified.matrix(Fixed(root))
     assert "edit-state`](attacks.md#edit-state) (its tests failed)\n" in said
     assert 'boundary: 1 of 6 passed, 1 failed, 4 not run"\n' in said
-    assert "Passed in that run, on an earlier version: " in said
+    assert "Passed in that run (files have changed since): " in said

@@ -53,4 +53,4 @@ def test_a_block_without_a_run_of_its_own_says_so() -> None:
 
 def test_a_page_that_changed_since_says_so_at_each_block() -> None:
     for name, is_said in {**dict.fromkeys(SOURCES, True), "docs/other.md": False}.items():
-        assert ("Ran, on an earlier version" in shown(RAN, changed=name)[0]) == is_said
+        assert ("Ran; the page has changed since" in shown(RAN, changed=name)[0]) == is_said

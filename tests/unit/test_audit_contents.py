@@ -46,11 +46,7 @@ FILES: dict[str, list[bytes]] = {
         *(pickle.dumps({"a": [1]}, n) for n in range(6)),
         json.dumps({"__pickled__": base64.b64encode(pickle.dumps([1], 4)).decode()}).encode(),
     ],
-    SAYS_PICKLE: [
-        ACTS,
-        ACTS + b"\xff\xff",
-        zipped({"a": pickle.dumps([1])}),
-    ],
+    SAYS_PICKLE: [ACTS, ACTS + b"\xff\xff", zipped({"a": pickle.dumps([1])})],
     TAG: [
         b'{"a": {"__type__": "b:c"}}',
         b'{"type": "msgpack", "value": "gA=="}',

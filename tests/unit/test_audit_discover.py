@@ -122,11 +122,7 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         "SP25.unknown SP24.sl02 SP27.no-test SP24.unsealed",
     ),
     "no Python": (lambda r: (r / "a.py").write_text("def f(:"), 1, "SP26.sl90"),
-    "a loop of links alone": (
-        lambda r: (r / "up").symlink_to("."),
-        2,
-        "SP02.unrecognised",
-    ),
+    "a loop of links alone": (lambda r: (r / "up").symlink_to("."), 2, "SP02.unrecognised"),
     "any bytes": (
         lambda r: Path(os.fsdecode(os.fsencode(r) + b"/\xff\n")).write_bytes(RUNS),
         1,

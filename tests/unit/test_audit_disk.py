@@ -14,13 +14,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    FileCheckpointStorage,
-    Keyring,
-    Ledger,
-    SigningKey,
-    SQLiteCheckpointStorage,
-)
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey, SQLiteCheckpointStorage
 from safepoint.audit import Finding, finding, folder
 from safepoint.audit.finding import files
 from safepoint.audit.folder import check_database, check_ownership, check_places

@@ -249,12 +249,7 @@ def test_what_is_over_is_a_finding_and_hides_nothing() -> None:
     assert both == [replace(WARNING, accepted=lasting), UNSEEN]
 
 
-GOOD = {
-    "id": '"SP13.unseen"',
-    "place": '"x"',
-    "reason": '"Moves in May."',
-    "until": "2027-05-31",
-}
+GOOD = {"id": '"SP13.unseen"', "place": '"x"', "reason": '"Moves in May."', "until": "2027-05-31"}
 REFUSED = {
     "no reason": ({"reason": None}, "has no reason"),
     "another key": ({"untli": "1"}, "has 1 as untli"),
@@ -294,6 +289,6 @@ def test_entries_are_tables(tmp_path: Path) -> None:
     (found,) = entries(settings.read(file))
     assert found == Waiver("SP13.unseen", "x", "Moves in May.", date(2027, 5, 31), str(file))
     file.write_text("audit.accept = 3")
-    with pytest.raises(ConfigurationError, match="is no list of tables"):
+    with pytest.raises(ConfigurationError, match="is not a list of tables"):
         entries(settings.read(file))
     assert entries(settings.Settings(None, {"audit": {}})) == []

@@ -173,17 +173,11 @@ STORES: dict[str, tuple[str, Callable[[Desk], Any]]] = {
     "a base that does not fit": ("SP14.seal-broken", pruned),
     "a gap that the anchor does not see": (
         "SP13.rolled-back",
-        lambda d: (
-            saved_bare(d, 3),
-            d.record(5).rename(d.root / "kept"),
-        ),
+        lambda d: (saved_bare(d, 3), d.record(5).rename(d.root / "kept")),
     ),
     "a gap where the anchor is": (
         "SP13.rolled-back",
-        lambda d: (
-            saved_bare(d, 3),
-            d.record(3).rename(d.root / "kept"),
-        ),
+        lambda d: (saved_bare(d, 3), d.record(3).rename(d.root / "kept")),
     ),
     "pruned by one who knows no anchor": (
         "SP13.rolled-back",

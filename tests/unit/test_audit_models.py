@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from safepoint import SigningKey
 from safepoint.audit import Finding, audit, discover
-from safepoint.models import Inspection, inspect
+from safepoint.audit.catalogue import CHECKS
+from safepoint.audit.looking import look
+from safepoint.models import Inspection, inspect, save_checkpoint
 from tests.harness.optional import need
 from tests.zoo.build import zipped
 
@@ -24,19 +29,6 @@ def ids(found: list[Finding]) -> str:
 def check_models(folder: Path) -> list[Finding]:
     """Return what is found of models."""
     return [each for each in audit(folder) if each.rule in ("SP24", "SP25")]
-
-
-@pytest.mark.parametrize(
-    ("name", "data", "found"),
-    [
-        ("net.bin", b'{"a": 1}', "SP25.named"),
-        ("net.h5", b"\x89HDF\r\n\x1a\n" + bytes(90), "SP25.unknown"),
-        ("cut.zip", zipped({"a": b"a"})[:-9], "SP25.damaged"),
-    ],
-)
-def test_content_decides(tmp_path: Path, name: str, data: bytes, found: str) -> None:
-    (tmp_path / name).write_bytes(data)
-    assert ids(check_models(tmp_path)).startswith(f"{found} SP24.unsealed")
 
 
 def test_no_file_hides_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -73,12 +65,7 @@ def test_it(tmp_path):
         ("tests", GOOD, "", "SP27.no-test"),
         ("tests", "def test_it(): pass", ALONE, "SP27.no-test"),
         ("venv", GOOD, ALONE, "SP27.no-test"),
-        (
-            "tests",
-            GOOD.replace(", exc_type=ImportError", ""),
-            ALONE,
-            "SP27.no-test",
-        ),
+        ("tests", GOOD.replace(", exc_type=ImportError", ""), ALONE, "SP27.no-test"),
     ],
 )
 def test_a_project_tests_that_its_loads_are_safe(
@@ -91,3 +78,47 @@ def test_a_project_tests_that_its_loads_are_safe(
     if where == "venv":
         (tmp_path / "venv/pyvenv.cfg").touch()
     assert ids(audit(tmp_path, rule="SP27")) == expected
+
+
+def test_the_tests_of_a_project_are_judged_once_and_together(tmp_path: Path) -> None:
+    """With paths = ["src", "models"] and the test in tests/utils, it warned for ever."""
+    paths = [str(tmp_path / folder) for folder in ("src", "models", "tests")]
+    for folder in paths:
+        Path(folder).mkdir()
+        Path(folder, "app.py").write_text("load_checkpoint(p)")
+    (tmp_path / "tests/test_load.py").write_text(GOOD)
+    (tmp_path / "ci.yml").write_text(ALONE)
+    for some, marks, expected in ((paths[:2], [], 1), (paths, [], 1), (paths[:2], [".git"], 0)):
+        for mark in marks:
+            (tmp_path / mark).mkdir()
+        assert ids([*look(some).findings]).count("SP27.no-test") == expected
+
+
+class Mkdir:
+    def __reduce__(self) -> Any:
+        return os.mkdir, ("marker",)
+
+
+def test_an_audit_says_to_do_what_a_scan_says_and_its_examples_are_real(tmp_path: Path) -> None:
+    import torch
+
+    torch.save({"weight": Mkdir()}, tmp_path / "bad.pt")
+    save_checkpoint(tmp_path / "good.safetensors", {}, key=SigningKey.generate())
+    for name, data in {
+        "yolo.pt": zipped({"yolo/data.pkl": b"cultralytics.nn.modules.conv\nConv\n."}),
+        "cut.pt": (tmp_path / "bad.pt").read_bytes()[:-9],
+        "net.onnx": b"\x08\x08\x12\x07pytorch\x1a" + bytes(9),
+        "a.pkl": b"K\1.",
+        "net.bin": b'{"a": 1}',
+    }.items():
+        (tmp_path / name).write_bytes(data)
+    found = {each.id: each for each in check_models(tmp_path)}
+    kinds = ("SP24.runs-code", "SP24.needs-code", "SP25.damaged", "SP25.unknown", "SP25.pickle")
+    for each in (found.pop(kind) for kind in kinds):
+        assert each.do == inspect(each.where).do
+        says = f"For example: {each.what}".replace(f"{tmp_path}/", "")
+        is_example = each.id == "SP25.pickle" or CHECKS[each.id].says == says
+        assert (is_example, CHECKS[each.id].do) == (True, each.do)
+    assert found.keys() == {"SP25.named", "SP24.unsealed", "SP24.not-verified"}
+    path = tmp_path / "good.safetensors"
+    assert found["SP24.not-verified"].do.endswith(f"safepoint verify-model {path} --key KEY")

@@ -404,9 +404,7 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
     "after junk": (
         "SP16.no-resume SP16.no-run",
         after(
-            Desk.begin,
-            lambda d, _: d.junk(),
-            lambda d, _: d.junk({"done": ["fetch"], "state": {}}),
+            Desk.begin, lambda d, _: d.junk(), lambda d, _: d.junk({"done": ["fetch"], "state": {}})
         ),
     ),
     "steps left out": (

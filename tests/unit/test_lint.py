@@ -190,11 +190,7 @@ def test_notebooks_are_looked_at_as_one_program(out: Out) -> None:
     code, lines, _ = out("a.ipynb", "b.ipynb")
     assert (code, sorted(line.split("/")[-1].split(" has ")[0] for line in lines[:-1])) == (
         1,
-        [
-            "a.ipynb:cell 2:4:5",
-            "a.ipynb:cell 7:3:1",
-            "a.ipynb:cell 8:1:1",
-        ],
+        ["a.ipynb:cell 2:4:5", "a.ipynb:cell 7:3:1", "a.ipynb:cell 8:1:1"],
     )
 
 
@@ -294,9 +290,7 @@ def test_what_code_keeps_unsealed_or_takes_from_anybody(out: Out, expected: str,
     assert found == ([f"{rule}.{expected.lower()}"] if expected else [])
 
 
-def test_a_chain_is_not_spelled_for_each_of_its_parts(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_chain_is_not_spelled_for_each_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Eighteen kilobytes of `if x()()()…:` kept an audit for half a minute."""
     spelled, spell = list[str](), ast.unparse
 

@@ -9,6 +9,7 @@ need("torch", "PyTorch is not installed: pip install '.[torch]'")
 import os
 import shlex
 import warnings
+import zlib
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,7 @@ from safepoint.models.look import Verdict, identified
 from safepoint.models.runtime import check_runtime
 from tests.attacks.test_bounds import grown
 from tests.corpus.honest import equal, honest
+from tests.unit.archive_helpers import archive, proto
 from tests.unit.models_helpers import KEY, KEYS, mark, same, saved, state_dict
 
 
@@ -87,6 +89,7 @@ NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
     ("a.pt", b"cos\nsystem\n.", ModelRefused, "safepoint scan"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelRefused, "whatever its name says"),
     ("a", JOBLIB, ModelRefused, "is a joblib file, .* Ask for skops or safetensors"),
+    ("a", zlib.compress(JOBLIB, 3), ModelRefused, "If joblib wrote it, ask for skops"),
     ("a", JOBLIB[:-1], ModelRefused, "is a joblib file"),
     ("a", JOBLIB[:20], ModelRefused, "is of no format that is known here"),
     ("a", b"\x1f\x8b\x08\0", ModelRefused, "is compressed data, and is not loaded"),
@@ -153,8 +156,8 @@ NO_DATA = {
 def test_a_scan_says_that_it_does_not_see_past_an_array() -> None:
     """It said nothing of `os.system` there, which joblib calls."""
     found = inspect(JOBLIB[:-1] + b"cos\nsystem\n(S'id'\ntR.")
-    assert found.unseen == ("What follows its first array is not looked into: joblib runs it.",)
-    assert not found.plain
+    says = "What follows its first array is not looked into: joblib runs it."
+    assert (found.pickles[0].reason, found.plain) == (says, False)
 
 
 def test_a_distributed_checkpoint_is_told_as_one(tmp_path: Path) -> None:
@@ -232,7 +235,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
 
     genuine = identified
     monkeypatch.setattr("safepoint.models.loading.identified", swapped)
-    with pytest.raises(ModelRefused, match="changed while it was read"):
+    with pytest.raises(ModelRefused, match="of no format that is known here"):
         load_checkpoint(path)
 
 
@@ -304,17 +307,46 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     renamed = path.rename(tmp_path / "other.safetensors")
     seal = Path(f"{path}.seal").rename(f"{renamed}.seal")
     assert load_checkpoint(renamed, keys=KEYS, name="model")
-    data = bytearray(renamed.read_bytes())
-    data[-1] ^= 1
-    renamed.write_bytes(data)
-    with pytest.raises(SealBroken, match="is not the file that was sealed as model"):
-        load_checkpoint(renamed, keys=KEYS, name="model")
     seal.unlink()
     with pytest.raises(NotFound, match="safepoint seal-model"):
         load_checkpoint(renamed, keys=KEYS, name="model")
     seal.mkdir()
     with pytest.raises(Unavailable):
         load_checkpoint(renamed, keys=KEYS, name="model")
+
+
+@pytest.mark.parametrize("data", [b"GGUF\3\0\0\0" + bytes(9), b"text", b"PK\3\4", b""])
+def test_the_seal_of_any_file_is_verified_before_its_format(tmp_path: Path, data: bytes) -> None:
+    """Of a GGUF that was changed behind its seal, it said: "Load it with llama.cpp"."""
+    path = tmp_path / "tiny.gguf"
+    path.write_bytes(b"GGUF\3\0\0\0" + bytes(8) + b"\1")
+    seal_model(path, key=KEY)
+    path.write_bytes(data)
+    with pytest.raises(SealBroken, match="is not the file that was sealed as tiny"):
+        load_checkpoint(path, keys=KEYS)
+
+
+def test_what_runs_code_is_named_first_and_never_left_out(tmp_path: Path) -> None:
+    """Behind a few classes, os.system fell into "and 4 more", and the advice was load_tensors."""
+    known, strangers = ([f"{at}.C{n}" for n in range(5)] for at in ("ultralytics.nn.x", "aaa"))
+    path = tmp_path / "yolo.pt"
+    for names, rest in ((known, [*known[:2], "and 3 more"]), (strangers, strangers)):
+        asked = "".join(f"c{each.replace('.C', chr(10) + 'C')}\n" for each in names).encode()
+        path.write_bytes(archive(proto(b"(" + asked + b"cposix\nmkdir\n(S'x'\ntRl"), {}))
+        first = ", ".join(["posix.mkdir", *rest]).replace(", and", " and")
+        with pytest.raises(ModelRefused, match=f"wants {first}, which are not data") as refusal:
+            load_checkpoint(path)
+        found = inspect(path)
+        assert found.what.endswith(f"asks for {first}.")
+        assert found.pickles[0].imports[0] == "posix.mkdir"
+        assert found.do == refusal.value.do == NO
+    assert "load_tensors" not in inspect(b"caaa\nA\n.").do  # it refuses a bare pickle
+
+
+NO = (
+    "Nothing of it was run. Do not load it; tell the sender. If you made it, save the state_dict"
+    " and plain values instead."
+)
 
 
 def test_a_trusted_artefact_is_loaded_for_its_seal(tmp_path: Path, recwarn: Any) -> None:

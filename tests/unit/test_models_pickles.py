@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import (
-    LimitExceeded,
-    SigningKey,
-)
+from safepoint import LimitExceeded, SigningKey
 from safepoint.core import errors
 from safepoint.core.errors import ConfigurationError, DecodeError
-from safepoint.models import PickleLimits, machine, read_pickle
+from safepoint.models import PickleLimits, inspect, machine, read_pickle
 from tests.unit.archive_helpers import cases, made, proto
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
 from tests.unit.commands import said
@@ -93,10 +90,13 @@ def test_scan_says_what_files_are(tmp_path: Path) -> None:
     assert out.splitlines() == [
         "a.bin is a pickle (21 bytes).",
         WANTS,
+        f"  {inspect(tmp_path / 'a.bin').do}",
         "b.pkl is a pickle (26 bytes).",
         "  Plain data.",
+        "  Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
         "c.gz is compressed data (6 bytes).",
         "  It is compressed data, which is not looked into.",
+        "  Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors.",
     ]
     assert command(tmp_path, "scan", "b.pkl")[0] == 0
     assert command(tmp_path, "scan", "missing")[0] == 2
@@ -110,6 +110,16 @@ def test_a_model_is_sealed_and_converted_by_command(tmp_path: Path) -> None:
     assert made[0] == 0
     assert made[1].startswith("new.safetensors: 1 tensor, 128 bytes, equal to the last bit\n")
     scanned = command(tmp_path, "scan", "new.safetensors")
-    assert scanned[1].splitlines()[1:] == ["  1 tensor", "    weight float32 (2, 3)"]
-    assert command(tmp_path, "seal-model", "old.pt", "--key", "m.key")[0] == 0
+    assert scanned[1].splitlines()[1:3] == ["  1 tensor", "    weight float32 (2, 3)"]
+    assert command(tmp_path, "seal-model", "old.pt", "--key", "m.key")[0::2] == (0, "")
+    verify = "verify-model", "old.pt", "--key", "m.key"
+    assert command(tmp_path, *verify)[:2] == (0, "old.pt is the file that was sealed.\n")
+    assert command(tmp_path, *verify, "--name", "new")[0] == 1
+    (tmp_path / "old.pt").write_bytes(b"GGUF\3\0\0\0")
+    assert "is not the file that was sealed" in command(tmp_path, *verify)[2]
+    (tmp_path / "evil.pkl").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
+    sealed = command(tmp_path, "seal-model", "evil.pkl", "--key", "m.key")
+    assert (
+        sealed[2] == "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
+    )
     assert command(tmp_path, "seal-model", "no.pt", "--key", "m.key")[0] == 2

@@ -9,6 +9,7 @@ need("torch", "PyTorch is not installed: pip install '.[torch]'")
 import json
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,7 @@ from safepoint.core.errors import (
     SealBroken,
     Unavailable,
 )
-from safepoint.models import (
-    ModelLimits,
-    convert,
-    load_checkpoint,
-    save_checkpoint,
-    seal_model,
-)
+from safepoint.models import ModelLimits, convert, load_checkpoint, save_checkpoint, seal_model
 from safepoint.models.packing import NotFinite, TensorDict, TensorRef, pack, unpack
 from safepoint.models.tensors import CODES
 from safepoint.stores import disk
@@ -169,10 +164,7 @@ def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:
         seal_model(tmp_path / PAIR[0], key=KEY)
     assert (tmp_path / PAIR[0]).read_bytes() == before
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
-    for path, error in (
-        ("a.pt", ConfigurationError),
-        ("no/a.safetensors", Unavailable),
-    ):
+    for path, error in (("a.pt", ConfigurationError), ("no/a.safetensors", Unavailable)):
         with pytest.raises(error):
             save_checkpoint(tmp_path / path, STATE, key=KEY)
     (tmp_path / "link.safetensors").symlink_to(tmp_path / "nowhere")
@@ -289,14 +281,14 @@ def test_savers_race_for_each_name(tmp_path: Path) -> None:
 
 
 def test_convert_keeps_each_bit_and_the_original(tmp_path: Path) -> None:
-    state = {"model": {"w": torch.tensor([float("nan"), 1.0])}, "epoch": 7}
+    state = {"model": {"w": torch.tensor([float("nan"), 1.0])}, "epoch": 7, "args": Namespace(n=3)}
     for legacy in (False, True):
         path = saved(tmp_path / "old.pt", state, legacy=legacy)
         new = tmp_path / f"new-{int(legacy)}.safetensors"
         done = convert(path, new, key=KEY)
         assert (done.tensors, done.size) == (1, new.stat().st_size)
         loaded = load_checkpoint(new, keys=KEYS)
-        assert loaded["epoch"] == 7
+        assert (loaded["epoch"], loaded["args"]) == (7, {"n": 3})
         assert bits(loaded["model"]["w"]) == bits(state["model"]["w"])  # type: ignore[index]
     with pytest.raises(Conflict):
         convert(path, new, key=KEY)

@@ -49,11 +49,7 @@ MUTANTS: Final = {
         "where_there_is_no_flag",
     ),
     "believes_any_release": ("< (2, 10, True)", "< (0, 0, True)", "does_not_hold[2.5.1+cpu"),
-    "believes_releases_with_one_flaw": (
-        "< (2, 10, True)",
-        "< (2, 6, True)",
-        "does_not_hold[2.9.1",
-    ),
+    "believes_releases_with_one_flaw": ("< (2, 10, True)", "< (2, 6, True)", "does_not_hold[2.9.1"),
     "believes_a_candidate": ("< (2, 10, True)", "< (2, 10, False)", "does_not_hold[2.10.0rc1"),
     "believes_a_wrapper": (
         "not code or code.co_filename != torch",
@@ -206,8 +202,17 @@ def test_the_copied_loader_works_once_there_is_an_optimizer(tmp_path: Path) -> N
     assert (done.stdout, done.returncode) == ("2\n", 0), done.stderr
 
 
-@pytest.mark.parametrize("content", [pytest.param(b"", marks=pytest.mark.deep), b"PK\x03\x04"])
-def test_the_copied_loader_says_one_line_of_its_own(content: bytes, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        pytest.param(b"", "is damaged", marks=pytest.mark.deep),
+        (b"PK\x03\x04", "is damaged"),
+        (b"\x02\0\0\0\0\0\0\0{}", "is not a PyTorch file"),  # a healthy safetensors file
+    ],
+)
+def test_the_copied_loader_says_one_line_of_its_own(
+    content: bytes, what: str, tmp_path: Path
+) -> None:
     (tmp_path / "load_checkpoint.py").write_text(LOADER, encoding="utf-8")
     (tmp_path / "m.pt").write_bytes(content)
     done = subprocess.run(
@@ -217,4 +222,4 @@ def test_the_copied_loader_says_one_line_of_its_own(content: bytes, tmp_path: Pa
         text=True,
         check=False,
     )
-    assert done.stderr.splitlines()[-1] == "RuntimeError: m.pt is damaged. Nothing was loaded."
+    assert done.stderr.splitlines()[-1] == f"RuntimeError: m.pt {what}. Nothing was loaded."

@@ -17,11 +17,7 @@ from safepoint.shared.terminal import unknown
 _BLANK: Final = re.compile(r"\{(?P<path>[\w.]+)[^}]*\}")
 _WORDS: Final = {"at": "PATH", "by": "", "quoted": "NAME", "to": "SERVER", "where": "PLACE"}
 """What stands for a blank, where its name in capitals does not say it."""
-_WHOLE: Final = {
-    "severity": "as found",
-    "what": "PATH, and what is wrong with it.",
-    "do": "What it says.",
-}
+_WHOLE: Final = {"severity": "as found", "do": "What it says."}
 """What stands for a text that is one blank."""
 _REFUSALS: Final = {re.sub(r"\B(?=[A-Z])", "-", name).lower(): name for name in EXPLANATIONS}
 
@@ -63,7 +59,9 @@ def _check(which: str) -> Check:
     entry, name = CATALOGUE[which], which.partition(".")[2]
     said = {key: _readable(key, entry[key]) for key in ("severity", "looks", "what", "do")}
     refusal = None
-    if (entry["what"], entry["do"]) == ("{what}", "{do}"):
+    if "example" in entry:
+        said |= dict(zip(("what", "do"), entry["example"], strict=True))
+    elif (entry["what"], entry["do"]) == ("{what}", "{do}"):
         explained = EXPLANATIONS[_REFUSALS.get(name, "Unsafe")]
         refusal = explained.name
         first = explained.first if name in _REFUSALS else "What it says, with the command."
@@ -77,7 +75,7 @@ def _check(which: str) -> Check:
 def _readable(key: str, text: str) -> str:
     """Return a text with words in its blanks."""
     if _BLANK.fullmatch(text):
-        return _WHOLE[key]
+        return _WHOLE.get(key, text)
     return _BLANK.sub(lambda blank: _word(blank["path"].rpartition(".")[2]), text)
 
 

@@ -11,6 +11,7 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,9 @@ from safepoint.shared.terminal import counted
 from safepoint.stores.disk import absolute
 from safepoint.stores.sqlite import SQLiteAnchor
 
+_PROJECT: Final = (".git", "pyproject.toml", "safepoint.toml")
+# Tests, and what runs them.
+_TESTS: Final = re.compile(r"(test_.+|.+_test|conftest)\.py|.+\.(ya?ml|toml|ini|cfg)|Makefile")
 _ANCHOR: Final = b"SFPA"  # the application_id of the file
 # What others keep or have installed. Git itself never checks out a folder of its own name.
 _OTHERS: Final = frozenset((".git", ".hg", ".svn", "node_modules"))
@@ -50,6 +54,7 @@ _TEXTS: Final = (Format.JSON, Format.UNKNOWN, Format.EMPTY)
 _TORCH: Final = (Format.TORCH_ZIP, Format.TORCH_SCRIPT, Format.TORCH_LEGACY)
 _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
+_MANY: Final = 100_000  # files of one project
 _RECORD: Final = re.compile(r"[0-9]{10}\.checkpoint\Z")
 
 
@@ -104,6 +109,15 @@ class Found:
     def __str__(self) -> str:
         kinds = ", ".join(_counted(kind, n) for kind, n in self.counts.items() if n)
         return f"{shell(self.path)} ({kinds})" if kinds else shell(self.path)
+
+    def tests(self) -> Iterator[str]:
+        """Yield each text, and the tests of the project around the path, with what may run them."""
+        yield from self.texts
+        for root in (Path(self._real), *Path(self._real).parents):
+            if any(os.path.lexists(root / name) for name in _PROJECT):
+                found = islice(files(str(root), [], lambda each: not _is_left_out(each)), _MANY)
+                yield from (each for each in found if _TESTS.fullmatch(Path(each).name))
+                return
 
     def _enters(self, folder: str) -> bool:
         """Tell whether to walk into a folder, which may be a store, or known to a profile."""

@@ -10,12 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from safepoint.audit.finding import (
-    WORST_FIRST,
-    Report,
-    Severity,
-    listed,
-)
+from safepoint.audit.finding import WORST_FIRST, Report, Severity, listed
 from safepoint.audit.sarif import github_line, log, readable, tool
 from safepoint.core.errors import shell
 from safepoint.shared.terminal import counted

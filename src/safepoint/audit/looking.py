@@ -277,7 +277,6 @@ FOUND: Final[dict[str, Auditor]] = {
     "files": lambda found: found.findings,
     "torch": lambda found: check_torch() if found.has_torch else [],
     "loads": lambda found: loads(found.code),
-    "safety-test": lambda found: safety_test(found.path, found.code, found.texts),
 }
 """Each check of what is found at a path, and is no store."""
 CODE: Final = {name: FOUND[name] for name in ("files", "loads")}
@@ -325,6 +324,7 @@ def audit(
         made.store(target)
     else:
         made.path(os.fspath(target), set())
+        made.tests()
     return [each for each in worst_first(made.found) if each.rule in (rule or each.rule, "audit")]
 
 
@@ -350,6 +350,7 @@ def look(
                 made.store(store)
         for path in paths:
             made.path(path, named, is_code=is_code)
+        made.tests()
     findings = worst_first(made.found)
     if made.stores > 1:  # each may have a thread of the same name
         findings = [
@@ -373,6 +374,7 @@ class _Audit:
         self.looked: list[str] = []
         self.found: list[Finding] = []
         self._said: set[tuple[str, str]] = set()
+        self._met: list[Found] = []
         self.stores = 0
 
     def path(self, path: str, named: set[str], *, is_code: bool = False) -> None:
@@ -380,9 +382,19 @@ class _Audit:
         with self.trying("files", path):
             found = Found(path, is_code=is_code)
             self.make(CODE if is_code else FOUND, found, path)
+            self._met += [] if is_code else [found]
             for each in found.stores:
                 if os.path.realpath(each) not in named:  # which was looked at with its keys
                     self.store(Store(storage=each))
+
+    def tests(self) -> None:
+        """Look for the test of the loads once: in all paths, and in the projects around them."""
+        for first in self._met[:1]:
+            with self.trying("safety-test", first.path):
+                code = [file for each in self._met for file in each.code]
+                tests = {file for each in self._met for file in each.tests()}
+                for each in safety_test(first.path, code, tests):
+                    self._add(each, "")
 
     def store(self, store: Store) -> None:
         """Make each check of a store."""

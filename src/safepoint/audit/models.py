@@ -11,19 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from safepoint.audit.contents import is_seal_of_model
-from safepoint.audit.finding import (
-    Finding,
-    content,
-    finding,
-    guard,
-    refused,
-    unseen,
-)
-from safepoint.core.errors import (
-    MissingPackage,
-    Unsafe,
-    shell,
-)
+from safepoint.audit.finding import Finding, content, finding, guard, refused, unseen
+from safepoint.core.errors import MissingPackage, Unsafe, shell
 from safepoint.models import Format, Inspection, Verdict
 from safepoint.models.lint import IDS, check_source
 from safepoint.models.runtime import check_installed, check_runtime
@@ -35,6 +24,15 @@ _NAMES: Final = re.compile(
     r"\.(pt|pth|ckpt|bin|safetensors|pkl|pickle|joblib|h5|hdf5|keras)\Z", re.IGNORECASE
 )
 _TORCH: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
+_WORST: Final = (Verdict.RUNS_CODE, Verdict.NEEDS_CODE, Verdict.REFUSED)
+_FOUND: Final = {
+    Verdict.RUNS_CODE: "SP24.runs-code",
+    Verdict.NEEDS_CODE: "SP24.needs-code",
+    Verdict.REFUSED: "SP25.damaged",
+    Verdict.NOT_LOOKED_INTO: "SP25.unknown",
+    Verdict.TORCH: "SP25.torch",
+    Verdict.PICKLE: "SP25.pickle",
+}
 _IT: Final = re.compile(r"(It|The file)(?= )")
 
 
@@ -65,35 +63,27 @@ def check_torch() -> list[Finding]:
 
 def judged(file: str, found: Inspection) -> Iterator[Finding]:
     """Yield what is wrong with a file for anyone who loads it as a model."""
-    shown, suffix = shell(file), Path(file).suffix.lower()
+    shown, verdict, kind = shell(file), found.verdict, found.kind
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
-    verdict, kind = found.verdict, found.kind
-    if verdict is Verdict.RUNS_CODE:
-        yield finding("SP24.runs-code", file, what=what)
-        return  # a seal would vouch for it
-    if verdict is Verdict.NEEDS_CODE:
-        yield finding("SP24.needs-code", file, what=what)
-    elif verdict is Verdict.REFUSED:
-        yield finding("SP25.damaged", file, what=what)
-    elif kind is not Format.UNCLEAR and _lies(suffix, kind):
-        yield finding("SP25.lies", file, kind=kind.sentence)
-    elif verdict is Verdict.NOT_LOOKED_INTO:
-        yield finding("SP25.unknown", file, what=what)
-    elif verdict is Verdict.TORCH:
-        yield finding("SP25.torch", file, kind=kind.sentence)
-    elif verdict is Verdict.PICKLE:
-        yield finding("SP25.pickle", file, kind=kind.sentence)
+    values = {"what": what, "do": found.do, "kind": kind.sentence}
+    if verdict not in _WORST and kind is not Format.UNCLEAR and _lies(file, kind):
+        yield finding("SP25.lies", file, **values)
+    elif verdict in _FOUND:
+        yield finding(_FOUND[verdict], file, **values)
     elif verdict is Verdict.NOT_A_MODEL:
         if kind is Format.SEALED or not _NAMES.search(file):
             return
-        yield finding("SP25.named", file, kind=kind.sentence)
+        yield finding("SP25.named", file, **values)
+    if verdict is Verdict.RUNS_CODE:
+        return  # a seal would vouch for it
     seal = seal_beside(file)
-    if seal is None or not is_seal_of_model(_text(seal)):
-        yield finding("SP24.unsealed", file)
+    is_sealed = seal is not None and is_seal_of_model(_text(seal))
+    yield finding("SP24.not-verified" if is_sealed else "SP24.unsealed", file)
 
 
-def _lies(suffix: str, kind: Format) -> bool:
+def _lies(file: str, kind: Format) -> bool:
+    suffix = Path(file).suffix.lower()
     is_safe = kind is Format.SAFETENSORS
     return not is_safe if suffix == ".safetensors" else is_safe and suffix in _TORCH
 

@@ -221,7 +221,8 @@ class Runs:
 
     def _outside(self, thread: str, spend: Spend, approval: Answer) -> Iterator[Finding]:
         """Look at whether an answer counts by its key, and when the note was written."""
-        does = "ends with a denial" if approval.verdict == "denied" else "goes on from an approval"
+        denied = approval.verdict == "denied"
+        does = "ends with a denial" if denied else "continues from an approval"
         if approval.key in self._gate.approvers.revoked:
             yield finding("SP19.revoked", thread, entry=spend, does=does, approval=approval)
         created = spend.checkpoint.created

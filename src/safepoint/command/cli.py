@@ -54,6 +54,7 @@ GROUPS: Final = {
         "scan": "safepoint.models.command",
         "convert": "safepoint.models.command",
         "seal-model": "safepoint.models.command",
+        "verify-model": "safepoint.models.command",
         "lint": "safepoint.audit.command",
     },
     "to try": {"attack": "safepoint.attacks.command"},

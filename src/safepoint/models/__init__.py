@@ -13,13 +13,7 @@ from safepoint.models.limits import (
     PickleLimits,
 )
 from safepoint.models.loading import UnrestrictedLoad, load_checkpoint, load_tensors
-from safepoint.models.look import (
-    Format,
-    Inspected,
-    Inspection,
-    Verdict,
-    inspect,
-)
+from safepoint.models.look import Format, Inspected, Inspection, Verdict, inspect
 from safepoint.models.plain import read_pickle
 from safepoint.models.reader import Tensors
 from safepoint.models.saving import Converted, convert, save_checkpoint, seal_model

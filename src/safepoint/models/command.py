@@ -1,4 +1,4 @@
-"""The commands on models and pickles: scan, convert, seal-model."""
+"""The commands on models and pickles: scan, convert, seal-model, verify-model."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ from itertools import chain
 from typing import Any, Final
 
 from safepoint.audit.finding import Finding, files
-from safepoint.core.errors import (
-    CheckpointError,
-    DecodeError,
-    LimitExceeded,
-    shell,
-)
+from safepoint.core.errors import CheckpointError, shell
 from safepoint.core.keys import Keyring, SigningKey
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS
+from safepoint.models.loading import open_model
 from safepoint.models.look import inspect
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
-from safepoint.shared.terminal import add, counted, flag
+from safepoint.shared.terminal import add, counted, flag, keyring_of
 
 _SHOWN: Final = 20
 
@@ -32,12 +29,14 @@ def commands(sub: Any) -> None:
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
     turn = _add_command(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
     seal = _add_command(sub, "seal-model", _seal, "put a seal beside a model file")
-    for command in (turn, seal):
+    look = _add_command(sub, "verify-model", _verify, "verify the seal beside a model file")
+    for command in (turn, seal, look):
         command.add_argument("file", metavar="FILE", help="the model file")
         command.add_argument(
             "--name", metavar="NAME", help="the name that the seal is bound to (FILE)"
         )
-        command.add_argument("--key", metavar="FILE", required=True, help="the key to seal it with")
+        command.add_argument("--key", metavar="FILE", required=True, help="the key of the seal")
+    for command in (turn, seal):
         flag(command, "--create", "make the key if there is none")
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
 
@@ -53,9 +52,6 @@ def _scan(options: argparse.Namespace) -> int:
     for path in chain.from_iterable(_files_of(each, closed) for each in options.paths):
         try:
             worst = max(worst, _scanned(path))
-        except (DecodeError, LimitExceeded) as error:
-            print(f"{shell(path)}: {error}", file=sys.stderr)
-            worst = max(worst, 1)
         except CheckpointError as error:
             print(error, file=sys.stderr)
             worst = 2
@@ -88,6 +84,8 @@ def _scanned(path: str) -> int:
         print(f"    {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
     if len(found.tensors) > _SHOWN:
         print(f"    and {len(found.tensors) - _SHOWN:,} more")
+    if found.do:
+        print(f"  {found.do}")
     return int(not found.plain)
 
 
@@ -101,7 +99,16 @@ def _convert(options: argparse.Namespace) -> int:
 
 
 def _seal(options: argparse.Namespace) -> int:
-    inspect(options.file)  # which says that there is none, before a key is made for it
+    found = inspect(options.file)  # which says that there is none, before a key is made for it
     key = SigningKey.from_file(options.key, create=options.create)
     print(seal_model(options.file, key=key, name=options.name))
+    if found.wants:
+        print(f"A seal does not make a file safe. {found.what}", file=sys.stderr)
+    return 0
+
+
+def _verify(options: argparse.Namespace) -> int:
+    keys = keyring_of([options.key], signs=False)
+    with open_model(options.file, DEFAULT_MODEL_LIMITS, keys, options.name, load=False):
+        print(f"{shell(options.file)} is the file that was sealed.")
     return 0

@@ -16,7 +16,7 @@ import stat
 import tempfile
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -43,25 +43,6 @@ from safepoint.models.zips import Member
 SAFETENSORS: Final = ".safetensors"
 _LOADED: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY, Format.SAFETENSORS)
 _TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
-_SCAN: Final = "See what it wants: safepoint scan {name}"
-_INSTEAD: Final = {
-    Format.EMPTY: "Copy it again: the save or the copy did not finish.",
-    Format.TORCH_SCRIPT: "It is a program. Ask for the weights: a state_dict, as safetensors.",
-    Format.TORCH_EXPORT: "It is a program. Ask for the weights: a state_dict, as safetensors.",
-    Format.PICKLE: _SCAN,
-    Format.PICKLES: _SCAN,
-    Format.JOBLIB: "joblib runs what is in it. Ask for skops or safetensors.",
-    Format.SEALED: "Name the model; its seal stands beside it.",
-    Format.GGUF: "It holds tensors and texts, and no pickle. Load it with llama.cpp or gguf.",
-    Format.HDF5: "Load it with h5py, which runs nothing. keras may run a Lambda layer in it.",
-    Format.KERAS: "Load it with keras and safe_mode=True, which refuses code in it.",
-    Format.ONNX: "It is a graph, and no pickle. Load it with onnxruntime.",
-    Format.TFLITE: "It is a graph, and no pickle. Load it with its own interpreter.",
-    Format.SKOPS: "Load it with skops.io.load, which asks you which types you trust.",
-    Format.NPY: "Load it with numpy.load(path, allow_pickle=False).",
-    Format.NPZ: "Load it with numpy.load(path, allow_pickle=False).",
-    Format.UNKNOWN: "Ask whoever made it what it is, or copy it again: it may be cut short.",
-}
 _LFS: Final = b"version https://git-lfs.github.com/spec/v1"
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
@@ -114,10 +95,12 @@ def load_checkpoint(
         MissingPackage: PyTorch is not installed.
         ConfigurationError: there is a seal and no keys.
     """
-    with open_vouched(path, safe, keys, name, limits) as (model, sealed):
+    with open_vouched(path, safe, keys, name, limits) as model:
         # The literal, and nothing that is only false.
-        state = _unrestricted(model, limits) if safe is False else restricted(model, limits)
-        return state if sealed is None or sealed.rest is None else unpack(state, sealed.rest)
+        is_free = safe is False and model.kind is not Format.SAFETENSORS
+        state = _unrestricted(model) if is_free else restricted(model, limits)
+        rest = model.sealed and model.sealed.rest
+        return state if rest is None else unpack(state, rest)
 
 
 def load_tensors(
@@ -147,7 +130,7 @@ def load_tensors(
     Raises:
         CheckpointError: as `load_checkpoint`, but for names that are not data.
     """
-    with open_vouched(path, True, None, None, limits) as (model, _):
+    with open_vouched(path, True, None, None, limits) as model:
         torch = package()
         if model.kind is Format.SAFETENSORS:
             return Tensors(open_tensors(model.file, limits), {})
@@ -166,6 +149,7 @@ class ModelFile:
         size: how many.
         kind: what it is, by its content.
         members: those of an archive.
+        sealed: what its seal says, None if nobody verified it.
     """
 
     path: str
@@ -173,6 +157,7 @@ class ModelFile:
     size: int
     kind: Format
     members: tuple[Member, ...] = ()
+    sealed: Sealed | None = None
 
     @property
     def shown(self) -> str:
@@ -187,18 +172,16 @@ def open_vouched(
     keys: Keyring | None,
     name: str | None,
     limits: ModelLimits,
-) -> Iterator[tuple[ModelFile, Sealed | None]]:
+) -> Iterator[ModelFile]:
     """Open a model for a load: its seal is verified, and an unrestricted load without one is said.
 
     Raises:
-        ConfigurationError: there is a seal and no keys.
         LimitExceeded: the memory does not suffice, at whatever point.
-        CheckpointError: as `open_model` and `verified`.
+        CheckpointError: as `open_model`.
     """
     try:
-        with open_model(path, limits) as model:
-            sealed = verified(model, keys, name)
-            if sealed is None and safe is False and model.kind is not Format.SAFETENSORS:
+        with open_model(path, limits, keys, name) as model:
+            if keys is None and safe is False and model.kind is not Format.SAFETENSORS:
                 warnings.warn(
                     f"{model.shown} is loaded without restriction, so it can run code, and nothing"
                     " verified who made it. Pass keys= to verify its seal, or convert it to"
@@ -206,7 +189,7 @@ def open_vouched(
                     UnrestrictedLoad,
                     stacklevel=4,
                 )
-            yield model, sealed
+            yield model
     except CheckpointError:
         raise
     except Exception as error:
@@ -217,42 +200,69 @@ def open_vouched(
 
 @contextmanager
 def open_model(
-    path: str | os.PathLike[str], limits: ModelLimits, *, load: bool = True
+    path: str | os.PathLike[str],
+    limits: ModelLimits,
+    keys: Keyring | None = None,
+    named: str | None = None,
+    *,
+    load: bool = True,
 ) -> Iterator[ModelFile]:
-    """Open a model file.
+    """Open a model file. If there are keys, its seal is verified before anything else is read.
 
     Everything after this looks at the same bytes: the same open file if nobody else can write it,
-    else a copy, which is made once it is known what it is. Anyone who swaps or edits the file
-    meanwhile changes nothing.
+    else a copy, which is made once it is vouched for, or known what it is. Anyone who swaps or
+    edits the file meanwhile changes nothing.
 
     Args:
         path: where it is.
         limits: how large it may be.
+        keys: what its seal is verified with.
+        named: the name that the seal must be of. Left out, it is the file's.
         load: whether it is to be loaded, so that it has to be of a format that is.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: there is no such file; or there are keys and no seal.
         Unavailable: it is a folder, a pipe or a device, or cannot be read.
+        SealBroken: its seal is not genuine, or of another file.
+        ConfigurationError: it is to be loaded, and there is a seal and no keys.
         LimitExceeded: it is larger than `limits.file_bytes`.
         ModelRefused: it is empty, two things at once, not what its name says, or not loaded.
     """
     name = str(Path(path))
-    with opened(name) as file, _about(shell(name)):
-        size = os.fstat(file.fileno()).st_size
+    with opened(name) as source, _about(shell(name)), ExitStack() as stack:
+        file: IO[bytes] = source
+        size = os.fstat(source.fileno()).st_size
         if size > limits.file_bytes:
             raise over(limits, "file_bytes")
-        kind, members = identified(file, model=limits)
-        _check_kind(name, kind, file, limits, load)
-        if not load or _is_private(file.fileno()):
-            yield ModelFile(name, file, size, kind, members)
-            return
-        with copied(file) as copy:
-            if identified(copy, model=limits) != (kind, members):
-                raise ModelRefused(
-                    f"{shell(name)} changed while it was read.",
-                    "Nothing was loaded. Wait until whoever writes it is done.",
-                )
-            yield ModelFile(name, copy, size, kind, members)
+        sealed = None if keys is None else read_seal(name, keys, named)
+        found = _admitted(name, file, sealed, limits, load)
+        seal = seal_beside(name) if load and keys is None else None
+        if seal is not None:
+            raise ConfigurationError(
+                f"{shell(name)} has a seal, and no keys were given to verify it.",
+                f"Pass keys=Keyring(…). To do without, move {shell(seal)} away.",
+            )
+        if load and not _is_private(source.fileno()):
+            file = stack.enter_context(copied(source))
+            found = _admitted(name, file, sealed, limits, load)
+        yield ModelFile(name, file, size, *found, sealed)
+
+
+def _admitted(
+    name: str, file: IO[bytes], sealed: Sealed | None, limits: ModelLimits, load: bool
+) -> tuple[Format, tuple[Member, ...]]:
+    """Say what a file is, once it was verified if there is a seal, and if it may be loaded."""
+    if sealed is not None:
+        size = file.seek(0, os.SEEK_END)
+        if size != sealed.size or digest(file, size) != sealed.digest:
+            raise SealBroken(
+                f"{shell(name)} is not the file that was sealed as {sealed.name}.",
+                "Nothing was loaded. Find out who can write it, then restore the one that"
+                " verifies.",
+            )
+    kind, members = identified(file, model=limits)
+    _check_kind(name, kind, file, limits, load)
+    return kind, members
 
 
 @contextmanager
@@ -314,12 +324,11 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
         )
     if kind in _LOADED or not (load or kind is Format.EMPTY):
         return
-    do = _INSTEAD.get(kind, "Check that this is the file.")
+    see = f"See what it is: safepoint scan {shell(name)}"
+    do = see if kind in (Format.PICKLE, Format.PICKLES) else kind.do or see
     if read_at(file, 0, len(_LFS)) == _LFS:
         do = "It is a pointer of Git LFS, and not the model itself. Fetch that: git lfs pull"
-    raise ModelRefused(
-        f"{shell(name)} is {kind.sentence}, and is not loaded.", do.format(name=shell(name))
-    )
+    raise ModelRefused(f"{shell(name)} is {kind.sentence}, and is not loaded.", do)
 
 
 def restricted(model: ModelFile, limits: ModelLimits) -> Any:
@@ -338,7 +347,7 @@ def restricted(model: ModelFile, limits: ModelLimits) -> Any:
     return read_model(model.file, model.members, limits, torch)[0]
 
 
-def _unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
+def _unrestricted(model: ModelFile) -> Any:
     """Load a file that is trusted, and let it run what it wants.
 
     Raises:
@@ -346,8 +355,6 @@ def _unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
         MissingPackage: PyTorch is not installed.
     """
     torch = package()
-    if model.kind is Format.SAFETENSORS:
-        return open_tensors(model.file, limits)
     model.file.seek(0)
     try:
         if has_flag(torch):
@@ -358,31 +365,6 @@ def _unrestricted(model: ModelFile, limits: ModelLimits) -> Any:
     except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
         problem = _translated(model, error)
     raise problem
-
-
-def verified(model: ModelFile, keys: Keyring | None, name: str | None) -> Sealed | None:
-    """Return what the seal of a model says, if there are keys to verify it with.
-
-    Raises:
-        ConfigurationError: there is a seal and no keys.
-        NotFound: there are keys and no seal.
-        SealBroken: it is not genuine, or of another file.
-    """
-    if keys is None:
-        seal = seal_beside(model.path)
-        if seal is not None:
-            raise ConfigurationError(
-                f"{model.shown} has a seal, and no keys were given to verify it.",
-                f"Pass keys=Keyring(…). To do without, move {shell(seal)} away.",
-            )
-        return None
-    sealed = read_seal(model.path, keys, name)
-    if model.size != sealed.size or digest(model.file, model.size) != sealed.digest:
-        raise SealBroken(
-            f"{model.shown} is not the file that was sealed as {sealed.name}.",
-            "Nothing was loaded. Find out who can write it, then restore the one that verifies.",
-        )
-    return sealed
 
 
 def wants_memory(error: Exception) -> bool:

@@ -11,8 +11,9 @@ import io
 import math
 import os
 import re
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 from itertools import islice
 from types import MappingProxyType
@@ -39,7 +40,7 @@ from safepoint.models.limits import (
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.reader import is_data, named_tensors, read_model
+from safepoint.models.reader import advice, is_data, named_tensors, rank, read_model, told
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
 from safepoint.models.zips import (
     DEFLATED,
@@ -83,26 +84,16 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
+_CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
+_PROGRAM: Final = "It is a program. Ask for the weights: a state_dict, as safetensors."
+_PICKLED: Final = "Loading it runs what is in it. Ask for skops or safetensors."
+_PACKED: Final = "Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors."
+_UNKNOWN: Final = "Ask whoever made it what it is, or copy it again: it may be cut short."
+_NUMPY: Final = "Load it with numpy.load(path, allow_pickle=False)."
+_H5PY: Final = "Load it with h5py, which runs nothing. "
+_KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
-
-
-# What honest files hold of libraries: it needs their code, and need not be an attack. Not all of a
-# library: pandas has a class that computes a text, scipy one that opens a file, torch and joblib
-# some that start a program, and ultralytics.YOLO loads another pickle.
-_CLASS: Final = re.compile(
-    r"(__main__|models|sklearn(?!\.(externals|conftest|utils\._testing))|torch\.(nn\.modules|optim)"
-    r"|torch\.distributed\.checkpoint\.(metadata|filesystem(?=\._StorageInfo\Z))"
-    r"|ultralytics\.(nn|utils(?=\.(Iterable|loss|tal)))|joblib\.numpy_pickle(_compat)?"
-    r"|pandas\.(_libs|core\.(frame|series|indexes|internals|arrays|dtypes))"
-    r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
-    r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
-    r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
-    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|sklearn(\.\w+)+\.newObj|argparse\.Namespace"
-    r"|pandas\.core\.indexes\.\w+\._new_\w+|pandas\._libs(\.\w+)+\._\w*unpickle\w*"
-    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
-    r"|numpy\._?core\.numeric\._frombuffer"
-)
 
 
 class Format(StrEnum):
@@ -110,38 +101,40 @@ class Format(StrEnum):
 
     Attributes:
         sentence: what it is, to go behind "is".
+        do: what to do with it; empty if that depends on what is in it.
     """
 
     sentence: str
+    do: str
 
-    def __new__(cls, value: str, sentence: str) -> Self:
-        """Keep the sentence next to the value."""
+    def __new__(cls, value: str, sentence: str, do: str = "") -> Self:
+        """Keep the texts next to the value."""
         kind = str.__new__(cls, value)
-        kind._value_, kind.sentence = value, sentence
+        kind._value_, kind.sentence, kind.do = value, sentence, do
         return kind
 
-    EMPTY = "empty", "an empty file"
-    SEALED = "sealed", "a sealed record"
-    SAFETENSORS = "safetensors", "a safetensors file"
-    TORCH_ZIP = "torch-zip", "a PyTorch archive"
-    TORCH_SCRIPT = "torch-script", "a TorchScript archive"
-    TORCH_EXPORT = "torch-export", "a program that torch.export saved"
-    TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6"
-    PICKLE = "pickle", "a pickle"
-    PICKLES = "pickles", "several pickles, one after another"
-    JOBLIB = "joblib", "a joblib file, a pickle with arrays between its instructions"
+    EMPTY = "empty", "an empty file", "Copy it again: the save or the copy did not finish."
+    SEALED = "sealed", "a sealed record", "Name the model; its seal stands beside it."
+    SAFETENSORS = "safetensors", "a safetensors file", "Load it with load_checkpoint."
+    TORCH_ZIP = "torch-zip", "a PyTorch archive", _CONVERT
+    TORCH_SCRIPT = "torch-script", "a TorchScript archive", _PROGRAM
+    TORCH_EXPORT = "torch-export", "a program that torch.export saved", _PROGRAM
+    TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6", _CONVERT
+    PICKLE = "pickle", "a pickle", _PICKLED
+    PICKLES = "pickles", "several pickles, one after another", _PICKLED
+    JOBLIB = "joblib", "a joblib file, a pickle with arrays between its instructions", _PICKLED
     ZIP = "zip", "a zip archive"
-    NPY = "npy", "a NumPy array"
-    NPZ = "npz", "an archive of NumPy arrays"
-    GGUF = "gguf", "a GGUF model"
-    HDF5 = "hdf5", "an HDF5 file, such as Keras wrote before version 3"
-    KERAS = "keras", "a Keras model"
-    ONNX = "onnx", "an ONNX model"
-    TFLITE = "tflite", "a TensorFlow Lite model"
-    SKOPS = "skops", "a skops file"
-    COMPRESSED = "compressed", "compressed data"
+    NPY = "npy", "a NumPy array", _NUMPY
+    NPZ = "npz", "an archive of NumPy arrays", _NUMPY
+    GGUF = "gguf", "a GGUF model", "It holds no pickle. Load it with llama.cpp or gguf."
+    HDF5 = "hdf5", "an HDF5 file, such as Keras wrote before version 3", _H5PY + _KERAS
+    KERAS = "keras", "a Keras model", _KERAS
+    ONNX = "onnx", "an ONNX model", "It is a graph, and no pickle. Load it with onnxruntime."
+    TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
+    SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
+    COMPRESSED = "compressed", "compressed data", _PACKED
     JSON = "json", "JSON"
-    UNKNOWN = "unknown", "of no format that is known here"
+    UNKNOWN = "unknown", "of no format that is known here", _UNKNOWN
     UNCLEAR = "unclear", "of no format that could be told"
 
 
@@ -167,6 +160,7 @@ _MARKS: Final = {
     ),
 }
 """How files of some kinds begin. No two of them do alike."""
+_ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
 _ELSEWHERE: Final = frozenset(
     [
         *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
@@ -220,6 +214,10 @@ def identified(
 def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format | None:
     """Tell by the first bytes."""
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
+    if kind is None and _ZLIB.match(head):  # which two letters of a text may be, too
+        with suppress(zlib.error):
+            if _PROTO.match(zlib.decompressobj().decompress(head, 2)):
+                return Format.COMPRESSED
     if kind is Format.NPY:
         start, end = _array_ends(head)
         if start > size or end not in (None, size):
@@ -311,13 +309,22 @@ class Verdict(StrEnum):
     NOT_A_MODEL = "not a model"
 
 
+_NEXT: Final = {
+    Verdict.NEEDS_CODE: _PICKLED,
+    Verdict.REFUSED: "Do not load it. Ask for it again, as safetensors.",
+    Verdict.PICKLE: "Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
+    Verdict.NOT_A_MODEL: "",
+}
+"""What to do, where the format does not decide."""
+
+
 class Inspected(NamedTuple):
     """One pickle.
 
     Attributes:
         where: its place in the file, empty if it is the whole file.
-        imports: what it asks for, such as `os.system`, sorted. A name that is only known when it
-            runs is told as such.
+        imports: what it asks for, such as `os.system`: what may run code first. A name that is only
+            known when it runs is told as such.
         wants: those of them that stand for no data.
         reason: why it is not data that can be read without running anything; empty if it is.
     """
@@ -335,11 +342,10 @@ class Inspected(NamedTuple):
     @property
     def verdict(self) -> Verdict:
         """What it is to anyone who wants to load it."""
-        split = ((name, *name.rpartition(".")[::2]) for name in self.wants)
-        if all(_CLASS.fullmatch(name) or is_data(*pair) for name, *pair in split):
-            needs = Verdict.NEEDS_CODE if self.wants else Verdict.REFUSED
-            return needs if self.reason else Verdict.PICKLE
-        return Verdict.RUNS_CODE
+        if any(rank(name) < 2 for name in self.wants):
+            return Verdict.RUNS_CODE
+        needs = Verdict.NEEDS_CODE if self.wants else Verdict.REFUSED
+        return needs if self.reason else Verdict.PICKLE
 
 
 class Inspection(NamedTuple):
@@ -369,13 +375,25 @@ class Inspection(NamedTuple):
     @property
     def what(self) -> str:
         """What it is to anyone who wants to load it, as a sentence about "it"."""
-        wants = sorted({name for pickle in self.pickles for name in pickle.wants})
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
-        if not wants and any(reasons):
+        if not self.wants and any(reasons):
             return next(filter(None, reasons))
-        more = f" and {len(wants) - 3} more" if len(wants) > 3 else ""
-        asks = f", and asks for {', '.join(wants[:3])}{more}" if wants else ""
+        asks = f", and asks for {told(self.wants)}" if self.wants else ""
         return f"It is {self.kind.sentence}{asks}."
+
+    @property
+    def wants(self) -> set[str]:
+        """What its pickles ask for that stands for no data."""
+        return {name for pickle in self.pickles for name in pickle.wants}
+
+    @property
+    def do(self) -> str:
+        """What to do with it; empty if it is not a model."""
+        verdict, kind = self.verdict, self.kind
+        is_model = kind.do is _CONVERT
+        if self.wants and (verdict is Verdict.RUNS_CODE or is_model):
+            return advice(self.wants, has_tensors=is_model)
+        return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
 
     @property
     def verdict(self) -> Verdict:
@@ -503,8 +521,6 @@ class _Inspector:
                 self._unseen.append(f"It is {kind.sentence}.")
         if kind is Format.TORCH_SCRIPT:
             self._unseen.append("It holds code of TorchScript, which is not looked into.")
-        if kind is Format.JOBLIB:
-            self._unseen.append("What follows its first array is not looked into: joblib runs it.")
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
         seen = tuple(self._pickles), tuple(self._unseen)
@@ -609,7 +625,9 @@ class _Inspector:
             raise found.broken
         model = self._describes or self._kind is Format.TORCH_LEGACY
         reason = ""
-        if found.broken is not None:
+        if self._kind is Format.JOBLIB:
+            reason = "What follows its first array is not looked into: joblib runs it."
+        elif found.broken is not None:
             reason = found.broken.what
         elif model and self._model is not None:
             reason = self._model
@@ -625,7 +643,8 @@ class _Inspector:
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
         if reason or len(self._pickles) < _LISTED:
-            self._pickles.append(Inspected(where, found.imports, wanted, reason))
+            imports = tuple(sorted(found.imports, key=rank))
+            self._pickles.append(Inspected(where, imports, wanted, reason))
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""

@@ -6,26 +6,22 @@ tensor was, and where a number was that the codec refuses; the codec knows these
 class. What comes back is equal to what went in: types, shapes, bytes and structure, and a tensor
 that was in two places is one tensor again.
 
-Not kept: the order of a dict that holds more than tensors, the `_metadata` of an OrderedDict,
-gradients and their history, strides, and the device.
+Not kept: the order of a dict that holds more than tensors, the `_metadata` of an OrderedDict, that
+a dict was a Namespace, gradients and their history, strides, and the device.
 """
 
 from __future__ import annotations
 
 import math
+from argparse import Namespace
 from collections import Counter, OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
 
 from safepoint.core.codec import Codec
-from safepoint.core.errors import (
-    DecodeError,
-    EncodeError,
-    LimitExceeded,
-    ModelRefused,
-    quoted,
-)
+from safepoint.core.errors import DecodeError, EncodeError, LimitExceeded, ModelRefused, quoted
 from safepoint.core.names import Limits
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.tensors import (
@@ -211,6 +207,8 @@ class _Packer:
             path: the names on the way to it, or None if a key among them is not a name.
             depth: how many levels are left.
         """
+        if type(value) in (Namespace, SimpleNamespace):
+            value = vars(value)
         kind = type(value)
         if isinstance(value, self._torch.Tensor):
             return TensorRef(self._name_of(value, path or _ROOT if path is not None else None))

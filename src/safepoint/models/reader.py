@@ -14,36 +14,18 @@ import math
 import os
 import re
 import struct
+import sys
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import IO, Any, Final, NamedTuple
 
-from safepoint.core.errors import (
-    CheckpointError,
-    DecodeError,
-    LimitExceeded,
-    ModelRefused,
-    quoted,
-)
-from safepoint.models.limits import (
-    DEFAULT_MODEL_LIMITS,
-    ModelLimits,
-    PickleLimits,
-    malformed,
-    over,
-)
-from safepoint.models.machine import (
-    Builder,
-    Collect,
-    Constant,
-    Drawn,
-    Name,
-    Raw,
-)
+from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, ModelRefused, quoted
+from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, PickleLimits, malformed, over
+from safepoint.models.machine import Builder, Collect, Constant, Drawn, Name, Raw
 from safepoint.models.opcodes import Ref, named, read_at, scan
 from safepoint.models.plain import PLAIN, made_of
 from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, package
@@ -338,17 +320,59 @@ def is_data(module: str, name: str) -> bool:
     return (module, name) in _KNOWN
 
 
+# What honest files hold of libraries: it needs their code, and need not be an attack. Not all of a
+# library: pandas has a class that computes a text, scipy one that opens a file, torch and joblib
+# some that start a program, and ultralytics.YOLO loads another pickle.
+_CLASS: Final = re.compile(
+    r"(__main__|models|sklearn(?!\.(externals|conftest|utils\._testing))|torch\.(nn\.modules|optim)"
+    r"|torch\.distributed\.checkpoint\.(metadata|filesystem(?=\._StorageInfo\Z))"
+    r"|ultralytics\.(nn|utils(?=\.(Iterable|loss|tal)))|joblib\.numpy_pickle(_compat)?"
+    r"|pandas\.(_libs|core\.(frame|series|indexes|internals|arrays|dtypes))"
+    r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
+    r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
+    r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
+    r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|sklearn(\.\w+)+\.newObj|argparse\.Namespace"
+    r"|pandas\.core\.indexes\.\w+\._new_\w+|pandas\._libs(\.\w+)+\._\w*unpickle\w*"
+    r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
+    r"|numpy\._?core\.numeric\._frombuffer"
+)
+# Where the names are asked for that run a program. No other library is on every machine.
+_STANDARD: Final = sys.stdlib_module_names | {"__builtin__"}
+
+
+def rank(name: str) -> int:
+    """Return 2 for a name of data or of a library's class, 1 for one that nobody here knows.
+
+    It is 0 for one of the standard library, or that is made up while the file is read.
+    """
+    if is_data(*name.rpartition(".")[::2]) or _CLASS.fullmatch(name):
+        return 2
+    top = name.partition(".")[0]
+    return int(top.isidentifier() and top not in _STANDARD)
+
+
+def told(names: Iterable[str]) -> str:
+    """List names: all that may run code, and first; of classes, as many as make three."""
+    ordered = sorted(names, key=lambda name: (rank(name), name))
+    most = max(3, sum(rank(name) < 2 for name in ordered))
+    more = [f"and {len(ordered) - most} more"] if len(ordered) > most else []
+    return " ".join([", ".join(ordered[:most]), *more])
+
+
+def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
+    """Return what to do with a file that wants these, to whoever was given it and who made it."""
+    least = min(map(rank, names))
+    do = "Do not load it; tell the sender. " if least < 2 else ""
+    if least and has_tensors:
+        do += "Take its tensors alone, with safepoint.models.load_tensors, or ask for safetensors. "
+    return f"{_NOTHING} {do}If you made it, save the state_dict and plain values instead."
+
+
 def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:
     """Return the error for names that are not on the list."""
-    names = [*(named(*pair) for pair in wanted), *unclear]
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    names = {*(named(*pair) for pair in wanted), *unclear}
     verb = "is" if len(names) == 1 else "are"
-    return ModelRefused(
-        f"The file wants {', '.join(names[:3])}{more}, which {verb} not data.",
-        f"{_NOTHING} If you did not make it, take its tensors alone, with"
-        " safepoint.models.load_tensors, or ask for safetensors. If you made it, save the"
-        " state_dict and plain values instead.",
-    )
+    return ModelRefused(f"The file wants {told(names)}, which {verb} not data.", advice(names))
 
 
 # --- names that are built

@@ -92,12 +92,7 @@ def save_checkpoint(
     return _publish(target, model, key, write, app=app).digest
 
 
-def seal_model(
-    path: str | os.PathLike[str],
-    *,
-    key: SigningKey,
-    name: str | None = None,
-) -> str:
+def seal_model(path: str | os.PathLike[str], *, key: SigningKey, name: str | None = None) -> str:
     """Seal a model file that is there, whatever its format, and leave it as it is.
 
     A seal says who vouches for these bytes. It does not make them safe: what you seal, and others
@@ -191,7 +186,7 @@ def convert(
     """
     path = _target(target)
     new = name_of(path, name)
-    with open_vouched(source, True, keys, name, limits) as (model, _):
+    with open_vouched(source, True, keys, name, limits) as model:
 
         def write(file: BinaryIO) -> bytes:
             return write_packed(restricted(model, limits), file, limits)
