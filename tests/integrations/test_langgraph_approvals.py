@@ -64,10 +64,9 @@ class Office(Graph):
 
     def graph(self, **options: Any) -> Any:
         saver = self.saver(**options)
-        builder = StateGraph(Order)
+        builder = StateGraph(Order).add_edge(START, "pay")
         pay = builder.add_node  # what LangGraph tries again by itself is no refusal of ours
         pay("pay", lambda order: self.pay(saver, order), retry_policy=RetryPolicy(max_attempts=2))
-        builder.add_edge(START, "pay")
         builder.add_conditional_edges("pay", lambda order: "pay" if order["left"] else END)
         return builder.compile(checkpointer=saver)
 
@@ -156,8 +155,7 @@ def test_a_task_of_the_functional_interface_can_ask() -> None:
 
 
 def test_a_tool_can_ask() -> None:
-    office = Office()
-    saver = office.saver()
+    saver = Office().saver()
 
     def pay(amount: int) -> str:
         """Pay."""
@@ -299,10 +297,9 @@ def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
     saver = office.saver()
 
     def apart(saves: Any, pay: Any) -> Any:
-        builder = StateGraph(Order)
+        builder = StateGraph(Order).add_node("pay", pay).add_edge(START, "ask")
         builder.add_node("ask", lambda _: {"paid": "yes"} if interrupt("pay?") == "yes" else {})
-        builder.add_node("pay", pay).add_edge(START, "ask").add_edge("ask", "pay")
-        return builder.compile(checkpointer=saves)
+        return builder.add_edge("ask", "pay").compile(saves)
 
     def around(graph: Any, run: Any) -> list[Any]:
         graph.invoke({"amount": 42}, run)
