@@ -37,6 +37,7 @@ from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,
+    Conflict,
     DecodeError,
     NotOwner,
     Unavailable,
@@ -270,10 +271,12 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     last = office.flow(last=True)
     last.start(office.ledger(), thread="order-6")
     assert office.say("approve", "order-6")[0] == 0
-    assert last.resume(office.ledger(), "order-6").next is None
-    assert (
-        open_questions(office.ledger(journal=None), "order-6") == []
-    )  # nor once the approval expired
+    first, second = (last.rehydrate(office.ledger(), "order-6") for _ in "ab")
+    assert first.finish().next is None
+    with pytest.raises(Conflict, match="order-6 is at #4"):
+        second.finish()  # which then finds it finished
+    expired = office.ledger(journal=None)  # which then has no approval either
+    assert open_questions(expired, "order-6") == []
     assert last.resume(office.ledger(), "order-6").head == 4  # which saves nothing more
     assert list(office.digests()) == ["order-8"]
     office.ledger().delete("order-8")
