@@ -16,11 +16,9 @@ from tests.harness.optional import need
 
 need("langgraph", "needs langgraph")
 
-from langchain_core.messages import AIMessage
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
-from langgraph.graph import END, START, MessagesState, StateGraph
-from langgraph.prebuilt import ToolNode
+from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
@@ -152,20 +150,6 @@ def test_a_task_of_the_functional_interface_can_ask() -> None:
     for _ in range(2):
         result = _resume(flow, DANA.approve(_question(result)))
     assert len(result) == 2
-
-
-def test_a_tool_can_ask() -> None:
-    saver = Office().saver()
-
-    def pay(amount: int) -> str:
-        """Pay."""
-        return saver.ask("pay", {"amount": amount}).key
-
-    builder = StateGraph(MessagesState).add_node("tools", ToolNode([pay]))
-    graph = builder.add_edge(START, "tools").compile(saver)
-    call = {"name": "pay", "args": {"amount": 42}, "id": "1"}
-    asked = _question(graph.invoke({"messages": [AIMessage("", tool_calls=[call])]}, RUN))
-    assert len(_resume(graph, DANA.approve(asked))["messages"]) == 2
 
 
 def test_new_input_abandons_a_question_as_it_does_in_langgraph() -> None:
