@@ -29,8 +29,8 @@ def guide(_: Project) -> str:
     """Return what stands above the commands of the guide, which install from a copy."""
     address = repository()
     if not address:
-        return "Take a copy of the repository that this site was built from. In its folder:"
+        return "There is no public address yet: ask whoever sent you this page for the folder."
     return (
         f"To have the package and no more: `{command(address=address)}`. To have the tests and"
-        f" these pages, too, `git clone {address} safepoint`, and in that folder:"
+        f" these pages, too, `git clone {address} safepoint`, and:"
     )

@@ -119,8 +119,9 @@ class SealedCheckpointStorage(Tenanted):
         self.gate: Final = gate or Gate()
         self.gate.check_apart(ledger.keys)
         self._workflow: str | None = None
-        # Ids of questions by tenant and by the checkpoint that asks: answered there, or still open.
-        self._answered: Final[dict[tuple[str, str], list[str]]] = {}
+        # Ids of questions by tenant and by the checkpoint that asks: those that each run answered
+        # there, and those that are carried on to it.
+        self._answered: Final[dict[tuple[str, str], list[list[str]]]] = {}
         self._open: Final[dict[tuple[str, str], list[str]]] = {}
 
     def scope(self, workflow_name: str) -> SealedCheckpointStorage:
@@ -167,9 +168,8 @@ class SealedCheckpointStorage(Tenanted):
             and isinstance(event.data, Question)
         ]
         if before and answered:
-            if earlier := self._answered.get(whose):  # it was refused, if there is another
-                remember(self._open, whose, [*self._open.get(whose, ()), *earlier])
-            remember(self._answered, whose, answered)
+            runs = [each for each in self._answered.get(whose, ()) if each != answered]
+            remember(self._answered, whose, [*runs, answered][-_REOPENED:])
             return before
         checkpoint = self._reopen(checkpoint, whose)
         if not before:  # not after an incomplete move, which could not finish then
@@ -185,21 +185,25 @@ class SealedCheckpointStorage(Tenanted):
         """Return a checkpoint with the questions that the framework has dropped.
 
         It drops a request once it is answered, even if the answer is then refused. If a run starts
-        again in the same process, its answer was refused; if it continues, the answer counted. Only
-        the last of them are carried on, or each run whose answer was refused would add one.
+        again in the same process, its answer was refused; if it continues, the answer counted. Of
+        two runs that answer one checkpoint, one may have continued: what it no longer asks is over.
+        Only the last questions are carried on, or each run whose answer was refused would add one.
         """
-        answered, waiting = self._answered.pop(before, []), self._open.get(before, [])
-        if checkpoint.iteration_count == 0:
-            waiting = [*dict.fromkeys([*waiting, *answered])][-_REOPENED:]
-        else:
-            waiting = [name for name in waiting if name not in answered]
-        if not waiting or (asked := self._find(before[1])) is None:
+        runs, pending = self._answered.get(before, []), checkpoint.pending_request_info_events
+        names = dict.fromkeys([*self._open.get(before, ()), *chain.from_iterable(runs)])
+        if not names or (asked := self._find(before[1])) is None:
             return checkpoint
+        past, events = {*pending}, _read(asked).pending_request_info_events
+        if checkpoint.iteration_count:  # this run's answer is the last to nothing that it asks
+            past.update(next((each for each in runs[::-1] if past.isdisjoint(each)), ()))
+        since = takewhile(lambda link: link.label != asked.label, self._links(asked.header.thread))
+        for found in map(_read, since):
+            if found.previous_checkpoint_id == before[1]:
+                past.update(events.keys() - found.pending_request_info_events)
+        waiting = [name for name in names if name in events.keys() - past][-_REOPENED:]
         remember(self._open, (before[0], checkpoint.checkpoint_id), waiting)
-        events = _read(asked).pending_request_info_events
-        events = {name: events[name] for name in waiting if name in events}
-        events = checkpoint.pending_request_info_events | events
-        return replace(checkpoint, pending_request_info_events=events)
+        opened = {name: events[name] for name in waiting}
+        return replace(checkpoint, pending_request_info_events=pending | opened)
 
     @in_thread
     @for_one
@@ -246,8 +250,7 @@ class SealedCheckpointStorage(Tenanted):
         Raises:
             CheckpointError: it does not verify, or does not extend what the anchor has seen.
         """
-        newest = next(self._links(self._thread(workflow_name)), None)
-        return None if newest is None else _read(newest)
+        return next(map(_read, self._links(self._thread(workflow_name))), None)
 
     @in_thread
     @for_one
@@ -260,8 +263,7 @@ class SealedCheckpointStorage(Tenanted):
         Raises:
             NotOwner: an operator holds the workflow.
         """
-        link = self._find(checkpoint_id)
-        if link is not None:
+        if (link := self._find(checkpoint_id)) is not None:
             check_held(self.gate, self.ledger, link.header.thread)
             self.ledger.note(link.header.thread, {"deleted": link.sequence}, label=link.label)
         return link is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -136,27 +136,38 @@ def test_after_a_refusal_the_same_process_goes_on_from_the_checkpoint_that_asks(
         assert done.get_outputs() == ["42 by dana"]
 
 
-def test_without_a_signature_whoever_may_call_the_workflow_says_yes(tmp_path: Path) -> None:
-    """By design, on the framework's own storage: and an older checkpoint pays once more."""
+@pytest.mark.parametrize(("amounts", "paid"), [([42], [[42, 42]]), ([42, 7, 5], [[7], [42]])])
+def test_two_who_answer_at_once_leave_only_what_is_unanswered(
+    amounts: list[int], paid: list[list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one server: the same question, whose payment the bank knows by its key, or one each."""
+    office = Office()
+    office.asked(*amounts)
+    at, one = office.latest(), office.opened()
+    monkeypatch.setattr(office, "opened", lambda *_: one)
+    (key, question), (other, same) = ([*questions(at).items()] * 2)[:2]
+    late, unanswered = office.workflow(), questions(at).keys() - {key, other}
 
-    class Plain(af.Executor):
-        @af.handler
-        async def draft(self, amount: int, ctx: WorkflowContext) -> None:
-            await ctx.request_info(f"Pay {amount}?", bool, request_id="pay")
+    def answer(workflow: af.Workflow, name: str, asked: Question) -> None:
+        run(workflow.run(checkpoint_id=at.checkpoint_id, responses={name: DANA.approve(asked)}))
 
-        @af.response_handler
-        async def pay(self, asked: str, yes: bool, ctx: WorkflowContext[None, str]) -> None:
-            await ctx.yield_output("paid" if yes else "nothing")
+    def meanwhile(_: str) -> None:
+        office.during = lambda _: None
+        worker = Thread(target=answer, args=(office.workflow(), other, same))
+        worker.start()
+        worker.join()
 
-    storage = af.FileCheckpointStorage(tmp_path)
-    workflow = WorkflowBuilder(
-        name="plain", start_executor=Plain("plain"), checkpoint_storage=storage
-    ).build()
-    run(workflow.run(42))
-    at = run(storage.get_latest(workflow_name="plain")).checkpoint_id
-    for _ in range(2):
-        done: Any = run(workflow.run(checkpoint_id=at, responses={"pay": True}))
-        assert done.get_outputs() == ["paid"]
+    office.during = meanwhile
+    answer(office.workflow(), key, question)
+    assert key not in questions(office.latest())
+    with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
+        answer(late, key, question)
+    for name in unanswered:
+        with pytest.raises(ApprovalRefused, match="neither a text"):
+            run(late.run(responses={name: True}))
+    run(late.run([1]))  # which carries on what nobody has answered
+    assert questions(office.latest()).keys() & {key, *unanswered} == unanswered
+    assert [*office.bank.values()] == paid
 
 
 def test_an_older_checkpoint_cannot_spend_again() -> None:

@@ -62,10 +62,9 @@ class Office(Graph):
 
     def graph(self, **options: Any) -> Any:
         saver = self.saver(**options)
-        builder = StateGraph(Order)
+        builder = StateGraph(Order).add_edge(START, "pay")
         pay = builder.add_node  # what LangGraph tries again by itself is no refusal of ours
         pay("pay", lambda order: self.pay(saver, order), retry_policy=RetryPolicy(max_attempts=2))
-        builder.add_edge(START, "pay")
         builder.add_conditional_edges("pay", lambda order: "pay" if order["left"] else END)
         return builder.compile(checkpointer=saver)
 
@@ -75,10 +74,8 @@ class Office(Graph):
 
 def _graph(pay: Any, saver: Any, **options: Any) -> Any:
     """Return a graph of one node."""
-    builder = StateGraph(Order)
-    builder.add_node("pay", pay, **options)
-    builder.add_edge(START, "pay")
-    return builder.compile(checkpointer=saver)
+    builder = StateGraph(Order).add_node("pay", pay, **options)
+    return builder.add_edge(START, "pay").compile(saver)
 
 
 def _question(result: Any, number: int = 0) -> Question:
@@ -103,11 +100,8 @@ def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
     office = Office()
     saver = office.saver(time_travel=True)
     inner, outer = StateGraph(Order), StateGraph(Order)
-    inner.add_node("pay", lambda order: office.pay(saver, order))
-    inner.add_edge(START, "pay")
-    outer.add_node("inner", inner.compile())
-    outer.add_edge(START, "inner")
-    graph = outer.compile(checkpointer=saver)
+    inner.add_node("pay", lambda order: office.pay(saver, order)).add_edge(START, "pay")
+    graph = outer.add_node("inner", inner.compile()).add_edge(START, "inner").compile(saver)
     answer = DANA.approve(_question(graph.invoke({"amount": 42}, RUN)))
     waits = graph.get_state(RUN).config
     graph.update_state(RUN, {"paid": "cancelled"}, as_node="inner")
@@ -156,6 +150,13 @@ def test_a_task_of_the_functional_interface_can_ask() -> None:
     for _ in range(2):
         result = _resume(flow, DANA.approve(_question(result)))
     assert len(result) == 2
+
+
+def test_new_input_abandons_a_question_as_it_does_in_langgraph() -> None:
+    office, naive = Office(), _graph(lambda order: interrupt(order["amount"]), InMemorySaver())
+    asked = [office.asked(amount) for amount in (1, 2) if naive.invoke({"amount": amount}, RUN)]
+    assert [each.value for each in naive.get_state(RUN).interrupts] == [2]
+    assert office.saver().waiting("Order 7") == [(asked[1], False)]
 
 
 def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
@@ -280,12 +281,9 @@ def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
     saver = office.saver()
 
     def apart(saves: Any, pay: Any) -> Any:
-        builder = StateGraph(Order)
+        builder = StateGraph(Order).add_node("pay", pay).add_edge(START, "ask")
         builder.add_node("ask", lambda _: {"paid": "yes"} if interrupt("pay?") == "yes" else {})
-        builder.add_node("pay", pay)
-        builder.add_edge(START, "ask")
-        builder.add_edge("ask", "pay")
-        return builder.compile(checkpointer=saves)
+        return builder.add_edge("ask", "pay").compile(saves)
 
     def around(graph: Any, run: Any) -> list[Any]:
         graph.invoke({"amount": 42}, run)

@@ -602,13 +602,8 @@ def test_each_payment_that_people_approved_has_a_key_of_its_own(desk: Desk) -> N
         texts = [yes(desk.question(sequence))] if len(desk.paid) != 3 else []
         with pytest.raises(ConnectionError):
             desk.go_on(*texts, at=sequence)
-    assert [key.split("/")[2] for key in keys(desk)] == [
-        "3",
-        "7",
-        "9-from-3",
-        "9-from-3",
-        "9-from-7",
-    ]
+    heads = ["3", "7", "9-from-3", "9-from-3", "9-from-7"]
+    assert [key.split("/")[2] for key in keys(desk)] == heads
 
 
 def test_a_narrower_tool_set_is_allowed(desk: Desk) -> None:
@@ -640,10 +635,7 @@ def spoil(state: State) -> State:
     raise KeyError
 
 
-@pytest.mark.parametrize(
-    "change",
-    [spoil, lambda s: [s]],
-)
+@pytest.mark.parametrize("change", [spoil, lambda s: [s]])
 def test_a_migration_that_fails_changes_nothing(desk: Desk, change: Any) -> None:
     before = desk.paused().state
     more: State = {"version": "2", "migrations": {"1": change}}

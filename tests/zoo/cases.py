@@ -755,7 +755,10 @@ def not_its_seal(root: Path) -> None:
     write(Path(f"{file}.seal"), "trust me\n")
 
 
-@case("A model as safetensors, with its seal.", status=0)
+SEALED: Final = "SP24.not-verified models/net.safetensors"
+
+
+@case("A model as safetensors, with its seal.", SEALED, status=0)
 def good_model(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors", sealed=key(root))
     return [str(root / "models")]
