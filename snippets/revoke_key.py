@@ -122,6 +122,7 @@ decision = {
 ledger = opened(Keyring(new), "state-2027")
 for thread in evidence.threads():
     if thread in left_out:
+        late.pop(thread, None)
         continue
     try:
         evidence.copy_to(ledger, threads=[thread], up_to=before)

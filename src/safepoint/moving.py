@@ -140,7 +140,7 @@ def move(
     *,
     report: str | os.PathLike[str],
     vouched_by: str = "",
-    only: Sequence[str] = (),
+    only: str | Sequence[str] = (),
 ) -> list[Moved]:
     r"""Seal unsigned states as new threads, if somebody vouches for them.
 
@@ -214,8 +214,9 @@ def move(
         said = {"vouched_by": vouched_by, "from": _elsewhere(origin, report)}
         file = stack.enter_context(_report(os.fspath(report))) if vouched_by else None
         mover = _Mover(ledger, file, said, counts=callable(source) and into is not ledger)
+        names = [only] if isinstance(only, str) else only
         for name, states in threads:
-            if only and name not in only and not any(fnmatchcase(name, each) for each in only):
+            if only and not any(name == each or fnmatchcase(name, each) for each in names):
                 continue
             try:
                 moved = mover.take(name, states)
@@ -653,7 +654,6 @@ _SEVERAL: Final = (PurePath, timedelta, date, timezone)
 _BROKEN: Final = (
     "A value in it is not msgpack, is nested too deep, or is large and has keys that are not text."
 )
-_NUMBERED: Final = 256 * 1024  # bytes of a value in which a dict may have non-text keys
 _CONTAINERS: Final = bytes([*range(0x80, 0xA0), *range(0xDC, 0xE0)])
 
 
@@ -698,7 +698,7 @@ class _Values:
         if len(data) > self._limits.state_bytes or containers > self._limits.items:
             raise LimitExceeded("A value in it is over the limits of the ledger.", _NOTHING)
         # An attacker can predict the hash of a non-text key; a small number of them is harmless.
-        for option in (0, self._option) if len(data) <= _NUMBERED else (0,):
+        for option in (0, self._option) if len(data) <= 256 * 1024 else (0,):
             self._unpack = partial(self._unpackb, ext_hook=self._hook, option=option)
             self._wrong = None
             try:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from safepoint.core.errors import SealBroken, Unavailable, Unsafe
 from safepoint.core.record import Place, seal
 from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
+from tests.house import rewrite
 
 OLD = SigningKey.generate()
 NEW = SigningKey.generate()
@@ -116,20 +115,12 @@ def test_rewritten_past_of_a_stolen_key_is_refused(night: Night) -> None:
     assert copy.threads() == []
 
 
-def by_sql(statement: str) -> Callable[[Path], None]:
-    def change(heads: Path) -> None:
-        with closing(sqlite3.connect(heads)) as other, other:
-            other.execute(statement)
-
-    return change
-
-
 @pytest.mark.parametrize(
     ("damage", "error"),
     [
         (lambda heads: shutil.rmtree(heads.parent), Unavailable),
-        (by_sql("UPDATE heads SET digest = 'x'"), Unavailable),
-        (by_sql("UPDATE store SET name = 'staging'"), RolledBack),
+        (lambda heads: rewrite(heads, "UPDATE heads SET digest = 'x'"), Unavailable),
+        (lambda heads: rewrite(heads, "UPDATE store SET name = 'staging'"), RolledBack),
     ],
     ids=["gone", "damaged", "of another store"],
 )
@@ -156,9 +147,8 @@ def test_workers_rotate_one_after_another_without_a_refusal(tmp_path: Path) -> N
                 read = [night.ledger(keys=rings[each]).latest(THREAD) for each in at.values()]
                 assert read == [saved] * 3
     assert night.ledger(keys=ROTATED).verify(THREAD) == 27
-    assert "If it is one of yours, and was never stolen" in refused(
-        SealBroken, USES[0], night.ledger()
-    )
+    said = refused(SealBroken, USES[0], night.ledger())
+    assert "If it is one of yours, and was never stolen" in said
 
 
 def test_worker_that_was_forgotten_is_stopped_by_a_file_in_place_of_the_folder(
@@ -177,6 +167,12 @@ def test_worker_that_was_forgotten_is_stopped_by_a_file_in_place_of_the_folder(
     assert "state is not a folder" in refused(Unsafe, night.ledger)
 
 
+def ran(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run what the page shows."""
+    command = [sys.executable, "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize(("way", "kept"), {"copied": 2, "backup": 2, "neither": 1}.items())
 def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     way: str, kept: int, tmp_path: Path
@@ -188,11 +184,15 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     neither = page.partition("that has seen nothing: `")[2].partition("`")[0]
     ways = dict(section.findall(code)) | {"neither": f"before = {neither}"}
     code = section.sub("", code).replace("def after(", f"{ways[way]}\n\n\ndef after(", 1)
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    done = ran(code, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     *_, seven, eight, nine, latest = done.stdout.splitlines()
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
     assert latest == "{'payee': 'alice', 'amount': 42}"
+
+
+def test_a_thread_that_is_left_out_keeps_its_anchor(tmp_path: Path) -> None:
+    """A thief pruned it: nothing takes its place until it is restored."""
+    code = (ROOT / "snippets/revoke_key.py").read_text().replace("= []", '= ["order-8"]')
+    assert "RolledBack: order-8 is gone, and the anchor has seen #2." in ran(code, tmp_path).stderr

@@ -304,6 +304,7 @@ def test_several_tenants_come_out_of_one_database(
     found = {each: sorted(whole.tenant(each).threads()) for each in whole.tenants()}
     assert found == {"acme": ["acme-1", "acme-2"], "globex": ["globex-1", thread_name("[x]")]}
     assert whole.threads() == []
+    assert len(move(sqlite_saver(lite.source), SealedSaver(ledger()), report="-", only="a*")) == 2
     capsys.readouterr()
     assert main([*command, "--only", "acme"]) == 2
     assert "nothing there has such a name" in capsys.readouterr().err

@@ -275,7 +275,7 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     assert first.finish().next is None
     with pytest.raises(Conflict, match="order-6 is at #4"):
         second.finish()  # which then finds it finished
-    expired = office.ledger(journal=None)  # which then has no approval either
+    expired = office.ledger(journal=None)  # only a journal knows of an earlier use
     assert open_questions(expired, "order-6") == []
     assert last.resume(office.ledger(), "order-6").head == 4  # which saves nothing more
     assert list(office.digests()) == ["order-8"]
@@ -371,6 +371,8 @@ def test_a_row_is_the_one_that_this_terminal_printed(
     office.start("order-6", Ask("pay", {}, timedelta(hours=1)))  # which is the first by now
     said = denied("1", "invoices", (LAST, "1\n"))
     assert ("thread: order-7\n" in said, said.endswith("Nothing was signed.\n")) == (True, True)
+    order = ("hold", "invoices", "1", "--key", "opal.key", "--reason", "?")
+    assert "printed last is order-7. Nothing was signed." in talk(office.folder, order)[1]
     assert "dana denied 'pay' in order-7." in denied("1", "invoices", (LAST, "order-7\n"))
     for row, store in (("0", "invoices"), ("3", "invoices"), ("2", "refunds"), ("9" * 5000, "x")):
         seen = re.sub(r"\s+", " ", denied(row, store))
@@ -385,7 +387,7 @@ def test_a_row_is_the_one_that_this_terminal_printed(
     assert [stat.S_IMODE(each.stat().st_mode) for each in (file, folder)] == [0o600, 0o700]
     file.write_text(file.read_text().replace(office.digests()["1"], f"sha256:{'0' * 64}"))
     assert "1 asks something else than" in denied("3")
-    file.write_text("{")
+    file.write_text("5")
     assert no_row.format(3, "invoices") in denied("3")
     folder.chmod(0o777)
     assert [each[0] for each in printed()] == ["run", "order-6", "'1'"]  # no numbers

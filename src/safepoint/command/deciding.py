@@ -183,7 +183,7 @@ def _remember(store: str, waits: list[Wait]) -> bool:
 
 def _row_asked(store: str, number: str) -> tuple[str, str, str]:
     """Return the tenant, the thread and the digest of a row."""
-    with suppress(OSError, RuntimeError, ValueError, KeyError, CheckpointError):
+    with suppress(OSError, RuntimeError, ValueError, TypeError, KeyError, CheckpointError):
         file, folder = _last_list()
         with folder as fd:
             listed, asked = json.loads(disk.read(file, Path(file).name, fd, _LARGEST))
@@ -288,6 +288,14 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
 
 def _order(options: argparse.Namespace) -> int:
     """Hold a run, if a reason is given; otherwise release it."""
+    number = options.thread
+    with suppress(NotFound):  # a client may have given its own run the number of a row
+        listed = _row_asked(options.name, number)[1]
+        if listed != number and not options.tenant:
+            raise ConfigurationError(
+                f"Row {number} of the list that this terminal printed last is {listed}.",
+                f"Nothing was signed. Name the run. If it is {number}, use another terminal.",
+            )
     with ExitStack() as stack:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "operator"), desk.thread(options.thread)
