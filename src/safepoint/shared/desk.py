@@ -93,8 +93,7 @@ class Wait(NamedTuple):
         yield f"{len(self.yes)} of {self.needed} approved{by}{go_on}"
         for no in self.no:
             yield f"denied by {no.approver}{f': {shown(no.why)}' if no.why else ''}"
-        for hold in self.holds:
-            yield f"held by {hold.by}: {shown(hold.why)}"
+        yield from (f"held by {hold.by}: {shown(hold.why)}" for hold in self.holds)
 
     @property
     def lines(self) -> Iterator[str]:
