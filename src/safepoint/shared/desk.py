@@ -86,7 +86,7 @@ class Wait(NamedTuple):
     @property
     def said(self) -> Iterator[str]:
         """The thread as its application names it, and what people said so far, in lines."""
-        if text := thread_text(self.question.thread):
+        if (text := thread_text(self.question.thread)) and text != self.question.thread:
             yield f"the application calls this thread {shown(text)}"
         by = f": {', '.join(self.yes)}" if self.yes else ""
         go_on = ", not finished: resume the run, and its step gets the same key" * self.is_approved
