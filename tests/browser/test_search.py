@@ -59,7 +59,7 @@ QUERIES: Final = {
     "security/ownership/": ["race condition"],
     "security/bounds/": ["denial of service"],
     "security/scanners/": ["zip bomb"],
-    "langgraph/": ["LangGraph checkpointer", "SqliteSaver"],
+    "langgraph/": ["LangGraph checkpointer", "SqliteSaver", "ToolNode", "FastAPI"],
     "agent-framework/": ["Agent Framework FileCheckpointStorage"],
     "moving-in/": ["migrate existing checkpoints"],
     "command/ci/": ["pre-commit hook", "GitHub Action"],

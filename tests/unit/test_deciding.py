@@ -306,7 +306,7 @@ def test_a_row_shows_values_as_people_write_them_and_quotes_what_could_mislead(
     )
     here, there = re.findall(r"(\d\d):\d\d XYZ \((\d\d):\d\d UTC\)", row)[0]
     assert (int(here) - int(there)) % 24 == 2
-    assert "wants 'pay'" in office.run("waiting", "invoices", "Order #7")[1]
+    assert "calls this thread 'Order #7'\n" in office.run("waiting", "invoices", "Order #7")[1]
     monkeypatch.undo()
     time.tzset()
 

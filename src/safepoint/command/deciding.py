@@ -201,8 +201,7 @@ def _row_asked(store: str, number: str) -> tuple[str, str, str]:
 
 def _answer(options: argparse.Namespace) -> int:
     """Show a question, ask, look again, sign and put it with the answers."""
-    verb: Verb = options.verb
-    digest = options.digest
+    verb, digest = options.verb, options.digest
     if digest is None and options.thread.isdecimal() and not options.tenant:
         options.tenant, options.thread, digest = _row_asked(options.name, options.thread)
     with ExitStack() as stack:

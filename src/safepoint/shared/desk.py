@@ -23,7 +23,7 @@ from safepoint.core.errors import (
     quoted,
 )
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import digest_of, thread_name, with_tenant
+from safepoint.core.names import digest_of, thread_name, thread_text, with_tenant
 from safepoint.places import Store
 from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Answer, Approver, Question, Reason, shown
@@ -85,14 +85,15 @@ class Wait(NamedTuple):
 
     @property
     def said(self) -> Iterator[str]:
-        """What people said so far, in lines."""
+        """The thread as its application names it, and what people said so far, in lines."""
+        if (text := thread_text(self.question.thread)) and text != self.question.thread:
+            yield f"the application calls this thread {shown(text)}"
         by = f": {', '.join(self.yes)}" if self.yes else ""
         go_on = ", not finished: resume the run, and its step gets the same key" * self.is_approved
         yield f"{len(self.yes)} of {self.needed} approved{by}{go_on}"
         for no in self.no:
             yield f"denied by {no.approver}{f': {shown(no.why)}' if no.why else ''}"
-        for hold in self.holds:
-            yield f"held by {hold.by}: {shown(hold.why)}"
+        yield from (f"held by {hold.by}: {shown(hold.why)}" for hold in self.holds)
 
     @property
     def lines(self) -> Iterator[str]:
