@@ -350,7 +350,7 @@ class Journal(Closing):
         """Yield what is about one thread, newest first, verified up to there.
 
         Raises:
-            Unavailable: as `show` does.
+            CheckpointError: as `show` does.
         """
         with _as_journal_errors():
             yield from map(_entry, self._view.back(thread))
@@ -359,7 +359,7 @@ class Journal(Closing):
         """Verify what is about one thread from where the anchor is, and move the anchor to its end.
 
         Raises:
-            Unavailable: as `show` does.
+            CheckpointError: as `show` does.
         """
         with _as_journal_errors():
             self._view.anchor_end(thread)
@@ -368,7 +368,7 @@ class Journal(Closing):
         """Verify what is about one thread, and return the head of its last entry.
 
         Raises:
-            Unavailable: as `show` does.
+            CheckpointError: as `show` does.
         """
         with _as_journal_errors():
             return next((Head(*each) for each in digests_of(self._view.back(thread)).items()), None)

@@ -587,6 +587,7 @@ class Ledger:
             CheckpointError: the thread does not verify, or the tombstone could not be written. It
                 is not deleted.
             Unavailable: the tombstone is saved but not anchored.
+            RolledBack: the anchor has another history, perhaps after the tombstone was saved.
         """
         opened = self._verified_end(thread)
         if opened.header.kind == "deleted":

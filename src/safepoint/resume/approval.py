@@ -115,7 +115,8 @@ class Question:
         store: the store that the thread is in.
         thread: the thread that would continue.
         checkpoint: the record that it would continue from.
-        head: the end of the thread. When the run has continued, an approval no longer counts.
+        head: the record after which the run would continue: the newest state, or LangGraph's
+            checkpoint. When the run has continued, an approval no longer counts.
         app: the program that would run it: a workflow's name, with its version.
         tools: the digest of the tool set that it would have.
         reasons: why a person is asked.

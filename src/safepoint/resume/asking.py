@@ -2,8 +2,8 @@
 
 A workflow, a LangGraph graph and an Agent Framework workflow spend an answer in the same way:
 
-1. A worker appends a note with the signed answer to the end of the thread, and anchors it. If
-   another worker was faster, it looks again.
+1. A worker writes to the journal that it intends to, appends a note with the signed answer to the
+   end of the thread, and anchors it. If another worker was faster, it looks again.
 2. It writes to the journal that the answer is used: `approve done`, `deny done` or `expire done`,
    with the digest of the note, and anchors that. The first such entry decides which note is the
    answer.
@@ -82,7 +82,7 @@ class Approved(NamedTuple):
 
 
 class _Spent(NamedTuple):
-    """An answer that was spent.
+    """An answer in a note. It counts as used once the journal says so.
 
     Attributes:
         note: the note with it.
@@ -293,7 +293,7 @@ class Asking(NamedTuple):
             self._decide("", now)
 
     def has_answer(self) -> bool:
-        """Tell whether `use("")` would continue. It writes nothing."""
+        """Tell whether `use("")` would find an answer, a denial included. It writes nothing."""
         try:
             self.check_answered()
         except _REFUSED:
@@ -301,7 +301,7 @@ class Asking(NamedTuple):
         return True
 
     def find_answer(self) -> tuple[Answer, ...] | None:
-        """Return the answer that was spent, or None if the question is open."""
+        """Return the answer that a note has, used or not, or None if the question is open."""
         spent = self._find_end(datetime.now(UTC))[1]
         return spent.answers if spent and (spent.used or spent.answers) else None
 

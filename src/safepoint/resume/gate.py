@@ -448,7 +448,7 @@ class Gate:
 
         Args:
             checkpoint: the verified checkpoint to resume from.
-            head: the verified end of the thread.
+            head: the thread's newest state, verified.
             had: the tools at the checkpoint.
             has: the tools that the run would have.
             app: the program that resumes it: "name" or "name@version".

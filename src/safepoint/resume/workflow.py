@@ -298,7 +298,7 @@ class Wanted:
 
     @property
     def is_latest(self) -> bool:
-        """Whether the checkpoint is the end of its thread."""
+        """Whether the checkpoint is the newest state of its thread."""
         return self.checkpoint is self.latest
 
     @property
@@ -467,10 +467,10 @@ class Run:
         thread: the name of the thread.
         payload: the content of the next checkpoint.
         at: the thread's latest checkpoint.
-        head: its sequence.
+        head: the sequence of that checkpoint.
         approved: what people approved, for the step that comes next, or None.
         expired: whether the run ended because nobody approved in time.
-        denied: whether it ended for that, or by a denial.
+        denied: whether it ended by a denial, or because nobody approved in time.
         back_to: the sequence that the run went back to, or 0. The next step starts from there.
     """
 
