@@ -118,6 +118,7 @@ class Lenient(pickle._Unpickler):
 @example(b"Np99999999999\n0g99999999999\n0cos\nsystem\n.", "ASCII")
 @example(b"cos\n\n.", "ASCII")
 @example(b"cos\nsystem", "ASCII")
+@example(b"cos", "ASCII")
 @example(b"\x80\4\x95\2\0\0\0\0\0\0\0N0\x8c\2os\x8c\6system\x93.", "ASCII")
 def test_no_name_that_an_unpickler_gets_to_is_missed(data: bytes, encoding: str) -> None:
     reader = Lenient(io.BytesIO(data), encoding=encoding)
@@ -125,7 +126,9 @@ def test_no_name_that_an_unpickler_gets_to_is_missed(data: bytes, encoding: str)
     with suppress(Exception):
         reader.load()
     found = scan(io.BytesIO(data))
-    assert {*reader.asked} <= {*found.asked} or found.unclear
+    missed = {*reader.asked} - {*found.asked}
+    # Where a file ends in the middle of a line, pickle in Python alone asks for nothing, by name.
+    assert not missed or found.unclear or (found.broken and not any(name for _, name in missed))
 
 
 @given(FILES)
