@@ -76,7 +76,7 @@ class Actor:
         how: what established the name, text of the same length.
 
     Raises:
-        ConfigurationError: one of them is no such text.
+        ConfigurationError: one of them is not such a text.
     """
 
     name: str

@@ -753,7 +753,7 @@ class Ledger:
 
         Raises:
             NotOwner: another worker owns it.
-            ConfigurationError: the storage knows no owners, or `seconds` is no time.
+            ConfigurationError: the storage knows no owners, or `seconds` is not a time.
             Unavailable: it cannot be written down.
         """
         return self.owners.own(thread, worker, seconds)
