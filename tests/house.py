@@ -6,7 +6,7 @@ it is the storage suite's to hold, and attacks on what is on disk are the ladder
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from safepoint import (
     InMemoryJournal,
     Keyring,
     Ledger,
+    Policy,
     SigningKey,
     SQLiteAnchor,
     SQLiteCheckpointStorage,
@@ -40,6 +41,11 @@ STORE = "invoices"
 THREAD = "order-7"
 DANA, ERIN, OPAL = (Approver(name, SigningKey.generate()) for name in ("dana", "erin", "opal"))
 """Two who approve, and an operator."""
+
+
+def known(*people: Approver, revoked: Sequence[SigningKey] = ()) -> Approvers:
+    """Whose answers count, or whose did."""
+    return Approvers({each.name: each.key.public for each in people}, revoked=revoked)
 
 
 class Memory(InMemoryCheckpointStorage):
@@ -92,12 +98,12 @@ class House:
         self.storage = Memory(clock=lambda: datetime.now(UTC) + self.late)
         self.anchor, self.journal = InMemoryAnchor(), InMemoryJournal()
         self.answers = Answers(Memory(), InMemoryAnchor())
-        self.gate = Gate(
-            approvers=Approvers({each.name: each.key.public for each in (DANA, ERIN)}),
-            answers=self.answers,
-            operators=Approvers({OPAL.name: OPAL.key.public}),
-        )
+        self.policy, self.approvers = Policy(), known(DANA, ERIN)
         self.ran: list[str] = []
+
+    @property
+    def gate(self) -> Gate:
+        return Gate(self.policy, self.approvers, answers=self.answers, operators=known(OPAL))
 
     def ledger(self, **options: Any) -> Ledger:
         """Open the store as another process would."""
@@ -142,13 +148,15 @@ def ledger_in(folder: Path, kind: str, key: SigningKey = KEY) -> Ledger:
     return Ledger(storage, store=STORE, keys=keys, anchor=anchor)
 
 
-def refused(why: type[CheckpointError] | str, act: Callable[..., object], *given: Any) -> str:
+def refused(
+    why: type[CheckpointError] | str, act: Callable[..., object], *given: Any, **named: Any
+) -> str:
     """Return the message of a refusal: of this error, or of an approval for this reason."""
     import pytest  # here: the site is made of the zoo, which uses this module, where nobody tests
 
     error, match = (ApprovalRefused, why) if isinstance(why, str) else (why, None)
     with pytest.raises(error, match=match) as refusal:
-        act(*given)
+        act(*given, **named)
     assert type(refusal.value) is error
     return str(refusal.value)
 

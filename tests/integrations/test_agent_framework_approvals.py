@@ -11,6 +11,7 @@ import pytest
 from safepoint.core.errors import ApprovalRefused, ConfigurationError
 from safepoint.resume.approval import Question
 from tests.harness.optional import need
+from tests.house import DANA, ERIN
 from tests.unit.approval_helpers import MISMATCH
 
 need("agent_framework", "needs safepoint[agent-framework]")
@@ -19,8 +20,8 @@ import agent_framework as af
 from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
 
 from safepoint.agent_framework import SealedCheckpointStorage
-from tests.integrations.test_approvals import DANA, ERIN, Pay
 from tests.integrations.test_approvals import Office as Place
+from tests.integrations.test_approvals import Pay
 from tests.integrations.test_approvals import _wait as run
 
 
@@ -40,7 +41,7 @@ class Office(Place):
         """Open the storage, as a new process does."""
         return SealedCheckpointStorage(self.ledger(), gate=self.gate).scope(name)
 
-    def workflow(self, name: str = "payments") -> af.Workflow:
+    def built(self, name: str = "payments") -> af.Workflow:
         storage = self.opened(name)
         pay = Each(self, storage)
         return WorkflowBuilder(name=name, start_executor=pay, checkpoint_storage=storage).build()
@@ -61,14 +62,14 @@ class Office(Place):
         return found
 
     def asked(self, *amounts: int, name: str = "payments") -> Question:
-        run(self.workflow(name).run(list(amounts) or [42]))
+        run(self.built(name).run(list(amounts) or [42]))
         return next(iter(questions(self.latest(name)).values()))
 
     def resumed(self, answer: Any, at: WorkflowCheckpoint | None = None, **to: Any) -> list[Any]:
         """Answer in a new process, from what is newest, or from some other checkpoint."""
         at = at or self.latest()
         answers = dict.fromkeys(questions(at), answer)
-        workflow = to.get("workflow") or self.workflow()
+        workflow = to.get("workflow") or self.built()
         done: af.WorkflowRunResult
         done = run(workflow.run(checkpoint_id=at.checkpoint_id, responses=answers))
         return done.get_outputs()
@@ -105,10 +106,10 @@ def test_an_answer_to_another_question_of_the_same_workflow_pays_nothing() -> No
     for wrong in (other, asked[second]):
         answers, at = {first: DANA.approve(wrong)}, office.latest().checkpoint_id
         with pytest.raises(ApprovalRefused, match="by dana has "):
-            run(office.workflow().run(checkpoint_id=at, responses=answers))
+            run(office.built().run(checkpoint_id=at, responses=answers))
     for key in (second, first):  # and each of them in turn, from what is newest by then
         at, yes = office.latest().checkpoint_id, DANA.approve(asked[key])
-        run(office.workflow().run(checkpoint_id=at, responses={key: yes}))
+        run(office.built().run(checkpoint_id=at, responses={key: yes}))
         if key == second:
             with pytest.raises(ApprovalRefused, match="by dana has "):
                 office.resumed(yes)
@@ -120,7 +121,7 @@ def test_after_a_refusal_the_same_process_goes_on_from_the_checkpoint_that_asks(
     """The framework forgets a request once it was answered, whatever became of that."""
     office = Office()
     for forged in (False, True):
-        workflow = office.workflow()
+        workflow = office.built()
         run(workflow.run([42]))
         at = workflow.get_last_checkpoint_id()
         office.asked(7)  # another run, which is the newest now
@@ -146,19 +147,19 @@ def test_two_who_answer_at_once_leave_only_what_is_unanswered(
     at, one = office.latest(), office.opened()
     monkeypatch.setattr(office, "opened", lambda *_: one)
     (key, question), (other, same) = ([*questions(at).items()] * 2)[:2]
-    late, unanswered = office.workflow(), questions(at).keys() - {key, other}
+    late, unanswered = office.built(), questions(at).keys() - {key, other}
 
     def answer(workflow: af.Workflow, name: str, asked: Question) -> None:
         run(workflow.run(checkpoint_id=at.checkpoint_id, responses={name: DANA.approve(asked)}))
 
     def meanwhile(_: str) -> None:
         office.during = lambda _: None
-        worker = Thread(target=answer, args=(office.workflow(), other, same))
+        worker = Thread(target=answer, args=(office.built(), other, same))
         worker.start()
         worker.join()
 
     office.during = meanwhile
-    answer(office.workflow(), key, question)
+    answer(office.built(), key, question)
     assert key not in questions(office.latest())
     with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
         answer(late, key, question)
@@ -181,7 +182,7 @@ def test_an_older_checkpoint_cannot_spend_again() -> None:
     for answer in (yes, ERIN.approve(question)):
         with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
             office.resumed(answer, paused)
-    run(office.workflow().run(checkpoint_id=paused.previous_checkpoint_id))
+    run(office.built().run(checkpoint_id=paused.previous_checkpoint_id))
     assert questions(office.latest()) != questions(paused)
     with pytest.raises(ApprovalRefused, match="by dana has "):
         office.resumed(yes)
@@ -191,13 +192,13 @@ def test_an_older_checkpoint_cannot_spend_again() -> None:
 def test_a_request_that_was_cancelled_or_deleted_is_not_answered_any_more() -> None:
     office = Office()
     question = office.asked()
-    paused, workflow = office.latest(), office.workflow()
+    paused, workflow = office.latest(), office.built()
     at, asked = paused.checkpoint_id, [*questions(paused)]
     run(workflow.cancel_pending_requests(asked, checkpoint_id=at))
     with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "moved"):
         office.resumed(DANA.approve(question), paused)
     question = office.asked()
-    paused, workflow = office.latest(), office.workflow()
+    paused, workflow = office.latest(), office.built()
     run(workflow.run(checkpoint_id=paused.checkpoint_id))
     run(office.opened().delete(paused.checkpoint_id))
     for left in run(office.opened().list_checkpoints(workflow_name="payments")):
@@ -299,7 +300,7 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
 def test_what_is_open_is_not_carried_on_for_ever() -> None:
     """Nor kept in memory: of a question, only its id."""
     office = Office()
-    workflow, asked = office.workflow(), list[str]()
+    workflow, asked = office.built(), list[str]()
     for _ in range(20):
         done = run(workflow.run([42]))
         asked.append(done.get_request_info_events()[-1].request_id)

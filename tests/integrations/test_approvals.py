@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from itertools import count, product, takewhile
@@ -22,15 +22,10 @@ import pytest
 
 from safepoint import (
     Approver,
-    Approvers,
     Ask,
     Codec,
-    Gate,
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    InMemoryJournal,
     Keyring,
-    Ledger,
     Policy,
     SealBroken,
     SigningKey,
@@ -50,11 +45,11 @@ from safepoint.core.errors import (
 )
 from safepoint.core.names import thread_name
 from safepoint.resume import asking
-from safepoint.resume.answers import Answers
 from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT, Approved, Asking
 from safepoint.resume.workflow import Call
 from tests.harness.optional import need
+from tests.house import DANA, ERIN, OPAL, STORE, House, known
 from tests.unit.approval_helpers import EXPIRED, MALFORMED, MISMATCH, UNTRUSTED
 
 need("langgraph", "needs langgraph")
@@ -69,9 +64,7 @@ from langgraph.types import Command
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.langgraph import SealedSaver
 
-PEOPLE = {name: SigningKey.generate() for name in ("dana", "erin", "mallory", "omar")}
-DANA, ERIN, MALLORY, OMAR = (Approver(name, key) for name, key in PEOPLE.items())
-KEYS = Keyring(SigningKey.generate())
+MALLORY = Approver("mallory", SigningKey.generate())
 RUN: Any = {"configurable": {"thread_id": "Order 7"}}
 Durability = Literal["sync", "async"]
 
@@ -86,43 +79,27 @@ class Order(TypedDict, total=False):
     paid: str
 
 
-def _approvers(**options: Any) -> Approvers:
-    return Approvers({name: PEOPLE[name].public for name in ("dana", "erin")}, **options)
-
-
-@dataclass
-class Office:
+class Office(House):
     """All that outlives a process, the bank, and what ran. What differs is below."""
 
-    storage: Any = field(default_factory=InMemoryCheckpointStorage)
-    anchor: Any = field(default_factory=InMemoryAnchor)
-    journal: Any = field(default_factory=InMemoryJournal)
-    policy: Policy = field(default_factory=Policy)
-    approvers: Approvers | None = field(default_factory=_approvers)
+    anchor: Any
+    journal: Any
+    thread = ""
     within: timedelta | None = None
-    version: str = "1"
-    dies: bool = False
-    bank: dict[str, list[int]] = field(default_factory=dict)
-    ran: list[str] = field(default_factory=list)
+    version = "1"
+    dies = False
     durability: Durability = "sync"
 
-    def __post_init__(self) -> None:
-        self.put = InMemoryCheckpointStorage()
-        self.answers = Answers(self.put, InMemoryAnchor())
+    def __init__(self, **given: Any) -> None:
+        super().__init__()
+        self.bank: dict[str, list[int]] = {}
         self.during: Callable[[str], object] = lambda _: None
+        for name, value in given.items():
+            setattr(self, name, value)
 
     @property
     def tools(self) -> ToolSet:
         return ToolSet([Tool("bank", version=self.version)])
-
-    @property
-    def gate(self) -> Gate:
-        operators = Approvers({"omar": PEOPLE["omar"].public})
-        return Gate(self.policy, self.approvers, answers=self.answers, operators=operators)
-
-    def ledger(self, **options: Any) -> Ledger:
-        given = {"keys": KEYS, "anchor": self.anchor, "journal": self.journal, **options}
-        return Ledger(self.storage, store="orders", **given)
 
     def pays(self, yes: Approved, key: str = "") -> str:
         """Pay, and die before that is saved, if it must be."""
@@ -144,8 +121,6 @@ class Office:
     @property
     def spends(self) -> int:
         return [each.label for each in self.ledger().back(self.thread)].count(SPENT)
-
-    thread = ""
 
     def start(self, run: int = 7) -> Question:
         """Begin a run, which asks."""
@@ -221,8 +196,8 @@ class Graph(Office):
         return {"configurable": {"thread_id": f"Order {number}"}}
 
     def paying(self) -> Any:
-        before = replace(self, version="1")
-        how: Any = {"resumes": ["pay@1", before.tools.digest], "tools": self.tools}
+        before = ToolSet([Tool("bank", version="1")])
+        how: Any = {"resumes": ["pay@1", before.digest], "tools": self.tools}
         saver = SealedSaver(self.ledger(), gate=self.gate, app=f"pay@{self.version}", **how)
 
         def pay(_: Any) -> Order:
@@ -377,26 +352,18 @@ Kind = type[Office]
 # What somebody answers who may call the run, and has no key of an approver.
 FORGED: dict[str, tuple[Callable[[Office, Question], Any], str]] = {
     "a plain yes": (lambda *_: True, MALFORMED),
-    "too many": (lambda *_: [""] * 10_000, MALFORMED),
-    "unsigned text": (lambda *_: "yes", MALFORMED),
-    "a dict": (lambda *_: {"type": "approve"}, MALFORMED),
     "the question": (lambda _, asked: asked.text, MALFORMED),
     "signed by a stranger": (lambda _, q: MALLORY.approve(q), UNTRUSTED),
     "signed for somebody else": (
-        lambda _, q: Approver("dana", PEOPLE["mallory"]).approve(q),
+        lambda _, q: Approver("dana", MALLORY.key).approve(q),
         UNTRUSTED,
     ),
     "edited": (lambda _, q: DANA.approve(q).replace("42", "99"), UNTRUSTED),
-    "a no made a yes": (
-        lambda _, q: DANA.deny(q).replace('"denied"', '"approved"'),
-        UNTRUSTED,
-    ),
     "of another amount": (
         lambda _, q: DANA.approve(replace(q, arguments={"amount": 1})),
         MISMATCH,
     ),
     "of another run": (lambda office, _: DANA.approve(office.start(8)), MISMATCH),
-    "of another store": (lambda _, q: DANA.approve(replace(q, store="other")), MISMATCH),
     "expired": (lambda _, q: DANA.approve(q, now=_ago(hours=2)), EXPIRED),
     "for too long": (lambda _, q: DANA.approve(q, lifetime=timedelta(days=80)), EXPIRED),
 }
@@ -466,7 +433,7 @@ def test_what_cannot_be_answered_is_not_asked(kind: Kind) -> None:
     office = kind()
     with (
         pytest.raises(Unsafe),
-        patch.object(office, "ledger", partial(office.ledger, keys=Keyring(PEOPLE["dana"]))),
+        patch.object(office, "ledger", partial(office.ledger, keys=Keyring(DANA.key))),
     ):
         office.start()
     with pytest.raises(ConfigurationError, match="cannot be used"):
@@ -519,7 +486,7 @@ def test_the_answer_is_spent_and_anchored_before_the_arguments_are_given(kind: K
 
     def look(_: str) -> None:
         newest = next(office.ledger().back(question.thread))
-        head = office.anchor.read("orders", question.thread)
+        head = office.anchor.read(STORE, question.thread)
         seen.append((newest.label, newest.sequence == head.sequence))
 
     office.during = look
@@ -569,7 +536,7 @@ def test_a_no_is_final(kind: Kind, since: str) -> None:
     assert "deny" in [entry.what for entry in office.journal.show()]
     office.dies = False
     if since == "revoked":
-        office.approvers = _approvers(revoked=[PEOPLE["erin"]])
+        office.approvers = known(DANA, ERIN, revoked=[ERIN.key])
     with _at_time(days=3):
         assert office.again(DANA.approve(question)) == "ResumeRefused"
     assert not office.bank
@@ -643,7 +610,7 @@ def _stalls(office: Office, what: str, number: int) -> bool:
         if what == "no":
             office.answers.put(ERIN, ERIN.deny(question))
         else:
-            office.answers.hold(OMAR, "orders", office.thread)
+            office.answers.hold(OPAL, STORE, office.thread)
 
     during = _at_call(number, say, "append head newest read scan", office.storage, spending=True)
     with during, suppress(*STOPPED, CheckpointError):
@@ -680,33 +647,13 @@ def test_a_worker_that_does_not_own_the_run_is_given_nothing(kind: Kind) -> None
 
 
 @ALL
-def test_a_no_that_was_put_comes_before_a_yes_that_a_relay_brings(kind: Kind) -> None:
-    office = kind()
-    question = office.start()
-    office.answers.put(ERIN, ERIN.deny(question))
-    assert office.look(DANA.approve(question)) == "ResumeRefused"
-    assert not office.bank
-
-
-@ALL
-def test_whoever_deletes_a_no_stops_the_run(kind: Kind) -> None:
-    office = kind()
-    question = office.start()
-    office.answers.put(ERIN, ERIN.deny(question))
-    vars(office.put).update(vars(InMemoryCheckpointStorage()))
-    with pytest.raises(SealBroken, match="The answers do not verify"):
-        office.look(DANA.approve(question))
-    assert not office.bank
-
-
-@ALL
 def test_whoever_cuts_a_no_off_the_journal_stops_the_run(kind: Kind) -> None:
     """It counts although erin's key is revoked, because the journal had it before."""
     office = kind(dies=True)
     question = office.start()
     with suppress(MemoryError):
         office.look(ERIN.deny(question))
-    office.dies, office.approvers = False, _approvers(revoked=[PEOPLE["erin"]])
+    office.dies, office.approvers = False, known(DANA, ERIN, revoked=[ERIN.key])
     entries = office.journal._view.storage
     records = entries._records["", office.thread]
     first = min(number for number, record in records.items() if b'"deny"' in record)
@@ -736,36 +683,6 @@ def test_after_the_end_of_a_wait_no_approval_counts(kind: Kind) -> None:
     assert told == [("expire", "intended"), ("expire", "done")]
 
 
-@ALL
-def test_one_wins_between_an_approval_and_the_end_of_a_wait(kind: Kind) -> None:
-    """A worker is about to spend a yes in time, and stands still; another one ends the wait."""
-    office, found = kind(within=timedelta(hours=1)), list[str]()
-    office.answers.put(DANA, DANA.approve(office.start()))
-
-    def end() -> None:
-        with _at_time(hours=2):
-            other = Thread(target=lambda: found.append(office.look()))
-            other.start()
-            other.join()
-
-    slow = _at_call(0, end, "append", office.storage, spending=True)
-    with slow, suppress(ApprovalRefused):  # the other one went on
-        found.append(office.look())
-    assert set(found) == {"ResumeRefused"}
-    assert not office.bank
-
-
-def test_a_wait_whose_end_nobody_finished_is_ended_by_the_next() -> None:
-    """A worker that ended it died before the journal had that, or a thief wrote the note."""
-    office = Flow(within=timedelta(hours=1))
-    question = office.start()
-    note = {"question": question.text, "statements": []}
-    office.ledger().note(office.thread, note, label=SPENT)
-    assert office.payment().resume(office.ledger(), office.thread, now=_ago(hours=-2)).expired
-    told = [(each.what, each.outcome) for each in office.journal.show(what="expire")]
-    assert told == [("expire", "done")]
-
-
 # --- holds
 
 STOPPED = (NotOwner, NotCheckpointed, GraphDrained, af.WorkflowCheckpointException)
@@ -779,20 +696,20 @@ def test_a_held_run_stops_and_goes_on_where_it_was(kind: Kind, durability: Durab
 
     def hold(name: str) -> None:
         if name == "a":
-            holds.append(office.answers.hold(OMAR, "orders", office.thread, why="look").hold)
+            holds.append(office.answers.hold(OPAL, STORE, office.thread, why="look").hold)
 
     office.during = hold
     late = isinstance(office, Graph) and durability == "async"
-    with suppress(GraphDrained) if late else pytest.raises(STOPPED, match="omar has held"):
+    with suppress(GraphDrained) if late else pytest.raises(STOPPED, match="opal has held"):
         office.steps()
     ran = list(office.ran)
     assert ran == ["a"] or (late and ran == ["a", "b", "c"][: len(ran)])
     for _ in range(2):
-        with pytest.raises(STOPPED, match="omar has held"):
+        with pytest.raises(STOPPED, match="opal has held"):
             office.steps(again=True)
     assert office.ran == ran
     assert office.seen() is not None  # whoever reads it, may
-    office.answers.release(OMAR, "orders", office.thread, holds[0])
+    office.answers.release(OPAL, STORE, office.thread, holds[0])
     office.steps(again=True)
     assert office.ran == ["a", "b", "c"]
     told = [(each.what, each.outcome) for each in office.journal.show()]
@@ -803,7 +720,7 @@ def test_nobody_deletes_a_checkpoint_of_a_held_workflow() -> None:
     office = Agents()
     office.start()
     ident = office.latest().checkpoint_id
-    office.answers.hold(OMAR, "orders", office.thread)
+    office.answers.hold(OPAL, STORE, office.thread)
     with pytest.raises(NotOwner, match="has held"):
         _wait(office.opened().delete(ident))
 
@@ -815,7 +732,7 @@ def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
     office.three().invoke({"amount": 1}, {**run, "metadata": {"run_id": "run"}})
     saver = SealedSaver(office.ledger(), gate=office.gate)
     before = [*saver.list(run)]
-    held = office.answers.hold(OMAR, "orders", office.thread)
+    held = office.answers.hold(OPAL, STORE, office.thread)
     around: list[Callable[[], object]] = [
         lambda: saver.delete_thread("Order 7"),
         lambda: saver.prune(["Order 7"], strategy="delete"),
@@ -829,10 +746,10 @@ def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
             way()
     assert [*saver.list(run)] == before
     assert not office.three().get_state(office.run(8)).values
-    office.answers.release(OMAR, "orders", office.thread, held.hold)
+    office.answers.release(OPAL, STORE, office.thread, held.hold)
     saver.delete_thread("Order 7")  # and a hold holds the id of a thread that begins anew
     office.ran.clear()
-    office.answers.hold(OMAR, "orders", office.thread)
+    office.answers.hold(OPAL, STORE, office.thread)
     with pytest.raises(NotOwner, match="has held"):
         office.steps()
     assert office.ran == []

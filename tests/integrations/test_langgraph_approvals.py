@@ -13,17 +13,17 @@ from safepoint import Policy
 from safepoint.core.errors import ApprovalRefused, ConfigurationError, ResumeRefused
 from safepoint.resume.approval import Question, Reason
 from tests.harness.optional import need
+from tests.house import DANA
 
 need("langgraph", "needs langgraph")
 
-from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
 from safepoint.shared.questions import open_questions
-from tests.integrations.test_approvals import DANA, RUN, Graph
+from tests.integrations.test_approvals import RUN, Graph
 
 
 class Order(TypedDict, total=False):
@@ -150,13 +150,6 @@ def test_a_task_of_the_functional_interface_can_ask() -> None:
     for _ in range(2):
         result = _resume(flow, DANA.approve(_question(result)))
     assert len(result) == 2
-
-
-def test_new_input_abandons_a_question_as_it_does_in_langgraph() -> None:
-    office, naive = Office(), _graph(lambda order: interrupt(order["amount"]), InMemorySaver())
-    asked = [office.asked(amount) for amount in (1, 2) if naive.invoke({"amount": amount}, RUN)]
-    assert [each.value for each in naive.get_state(RUN).interrupts] == [2]
-    assert office.saver().waiting("Order 7") == [(asked[1], False)]
 
 
 def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
@@ -293,10 +286,6 @@ def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
         graph.update_state(run, {"paid": "yes"}, as_node="ask")
         return [jumped, graph.invoke(None, run)]
 
-    naive = apart(
-        InMemorySaver(), lambda order: {"paid": "42"} if order.get("paid") == "yes" else {}
-    )
-    assert [each["paid"] for each in around(naive, RUN)] == ["42", "42"]
     sealed = apart(saver, lambda order: office.pay(saver, order))
     for each in around(sealed, RUN):
         assert any("amount" in waits.value for waits in each["__interrupt__"])

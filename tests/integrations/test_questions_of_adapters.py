@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -26,12 +25,10 @@ from langgraph.graph import START, StateGraph
 from langgraph.types import Command, interrupt
 
 from safepoint.langgraph import SealedSaver
+from tests.house import DANA, ERIN, KEYS
 from tests.integrations.test_approvals import (
     ALL,
     BOTH,
-    DANA,
-    ERIN,
-    KEYS,
     RUN,
     Agents,
     Graph,
@@ -151,25 +148,6 @@ def test_a_graph_asks_several_things_at_once() -> None:
         several(office.ledger(), office.gate).invoke(Command(resume={ident: answer}), RUN)
         assert set(asked(office)) == rest
     assert asked(office) == []
-
-
-def test_people_answer_a_graph_from_the_terminal(tmp_path: Path) -> None:
-    office = Store(tmp_path)
-
-    def graph() -> Any:
-        return several(office.ledger(), office.flow().gate)
-
-    graph().invoke({"amount": 42}, RUN)
-    dana = ("approve", "invoices", "Order 7", "--key", "dana.key")
-    status, _, err = office.run(*dana)
-    assert (status, err.count("\n"), " asks 2 things." in err) == (1, 1, True)
-    out = office.run("waiting", "invoices", "Order 7")[1]
-    for digest in re.findall(r"digest: (\S+)", out):
-        assert office.run(*dana, "--digest", digest)[0] == 0
-    assert office.run("waiting", "invoices")[1].count("  1 of 1  ") == 2
-    waiting = graph().get_state(RUN, subgraphs=True).interrupts
-    graph().invoke(Command(resume={each.id: "" for each in waiting}), RUN)
-    assert office.run("waiting", "invoices")[:2] == (0, "Nothing waits in invoices.\n")
 
 
 @pytest.mark.parametrize("kind", ["graph", "workflow"])
