@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -17,7 +17,6 @@ from safepoint import (
     InMemoryJournal,
     Keyring,
     Ledger,
-    Policy,
     SigningKey,
     Tool,
     Workflow,
@@ -25,18 +24,18 @@ from safepoint import (
 from safepoint.core.errors import Unavailable
 from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
-from safepoint.resume.approval import Question, Reason
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question
 from safepoint.resume.workflow import Call, Run
+from tests.house import Counting
 
 State = dict[str, Any]
+PAID = {"amount": Decimal("42.00"), "payee": "alice"}
 
 
-DANA, ERIN = SigningKey.generate(), SigningKey.generate()
-
-
-WRITER = SigningKey.generate()
-
-
+DANA, ERIN, OMAR, OLGA, WRITER = (SigningKey.generate() for _ in range(5))
+PEOPLE = Approvers({"dana": DANA.public, "erin": ERIN.public})
+OPERATORS = Approvers({"omar": OMAR.public, "olga": OLGA.public})
 BANK = Tool("bank", version="1", permissions=["pay"])
 
 
@@ -51,21 +50,26 @@ class Desk:
     fails: int = 0
     within: timedelta | None = None
     kind: type[Ledger] = Ledger
+    asked_for: State = field(default_factory=lambda: dict(PAID))
+
+    def __post_init__(self) -> None:
+        self.shelf, self.heads = Shelf(), Stuck()
+        self.answers = Answers(self.shelf, self.heads)
+        self.gate = Gate(approvers=PEOPLE, answers=self.answers, operators=OPERATORS)
 
     def ledger(self, key: SigningKey = WRITER, **options: Any) -> Ledger:
         """Open the store as another process would."""
         given = {"anchor": self.anchor, "journal": self.journal, **options}
         return self.kind(self.storage, store="invoices", keys=Keyring(key), **given)
 
-    def workflow(self, *, people: int = 1, **options: Any) -> Workflow:
+    def workflow(self, **options: Any) -> Workflow:
         """Return fetch, ask, pay."""
 
         def fetch(state: State) -> State:
-            return {"amount": Decimal("42.00"), "payee": "alice"}
+            return dict(PAID)
 
         def ask(state: State) -> Ask:
-            asked = {"amount": state["amount"], "payee": state["payee"]}
-            return Ask("pay", asked, within=self.within)
+            return Ask("pay", self.asked_for, within=self.within)
 
         def pay(state: State, call: Call) -> State:
             self.paid.append((call.key, call.approved.arguments))
@@ -74,14 +78,18 @@ class Desk:
                 raise ConnectionError
             return {"paid": call.approved.arguments["amount"]}
 
-        approvers = Approvers({"dana": DANA.public, "erin": ERIN.public})
-        gate = Gate(Policy({Reason.ASKED: people}), approvers)
-        given = {"version": "1", "tools": [BANK], "gate": gate, **options}
+        given = {"version": "1", "tools": [BANK], "gate": self.gate, **options}
         return Workflow("invoice", [fetch, ask, pay], **given)
 
     def paused(self, thread: str = "order-7") -> Run:
         """Start a run, which pauses at #3."""
         return self.workflow().start(self.ledger(), thread=thread)
+
+    def starts(self, thread: str = "order-7") -> Question:
+        """Start a run, and return what it asks."""
+        question = self.paused(thread).question
+        assert question is not None
+        return question
 
     def question(self, sequence: int | None = None, **options: Any) -> Question:
         """Return what the store asks people who look at it."""
@@ -89,10 +97,12 @@ class Desk:
         assert question is not None
         return question
 
-    def go_on(self, *approvals: str, at: int | None = None, **options: Any) -> Run:
+    def go_on(
+        self, *texts: str, at: int | None = None, now: datetime | None = None, **options: Any
+    ) -> Run:
         """Resume as another process would."""
         workflow = self.workflow(**options)
-        return workflow.resume(self.ledger(), "order-7", at, approvals=approvals)
+        return workflow.resume(self.ledger(), "order-7", at, approvals=texts, now=now)
 
     def approved(self) -> str:
         """Let a worker spend an approval at #4, and die before it pays."""
@@ -109,8 +119,35 @@ def yes(question: Any, key: SigningKey = DANA, name: str = "dana") -> str:
     return Approver(name, key).approve(question)
 
 
+def revoking(key: SigningKey) -> Approvers:
+    return Approvers({"dana": DANA.public, "erin": ERIN.public}, revoked=[key.public])
+
+
 def no(question: Any) -> str:
     return Approver("erin", ERIN).deny(question)
+
+
+class Shelf(Counting):
+    """The storage of the answers, which can be down, and in other hands."""
+
+    newest: Any = None
+    scan: Any = None
+    down = False
+
+    def head(self, thread: str) -> int:
+        if self.down:
+            raise OSError
+        return super().head(thread)
+
+    @property
+    def chains(self) -> dict[str, dict[int, bytes]]:
+        """A copy of what is there, in the order in which the chains were begun."""
+        return {chain: dict(records) for (_, chain), records in self._records.items()}
+
+    @chains.setter
+    def chains(self, chains: dict[str, dict[int, bytes]]) -> None:
+        self._records = {("", chain): dict(records) for chain, records in chains.items() if records}
+        self._heads = {place: max(records) for place, records in self._records.items()}
 
 
 class Stuck(InMemoryAnchor):

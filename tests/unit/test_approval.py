@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from dataclasses import replace
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -14,7 +14,6 @@ import pytest
 from safepoint import (
     Approver,
     Approvers,
-    CheckpointError,
     Keyring,
     LimitExceeded,
     VerifyingKey,
@@ -29,6 +28,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.names import Head
 from safepoint.resume.approval import SKEW, Question, peek, signable
+from tests.house import refused
 from tests.unit.approval_helpers import (
     APPROVERS,
     DANA,
@@ -55,14 +55,6 @@ PUBLISHED = json.loads((FOLDER / "approvals.json").read_text())
 TICK = timedelta(microseconds=1)
 
 
-def refusal(why: type[CheckpointError] | str, act: Any, *arguments: Any, **options: Any) -> str:
-    error, match = (ApprovalRefused, why) if isinstance(why, str) else (why, None)
-    with pytest.raises(error, match=match) as caught:
-        act(*arguments, **options)
-    assert type(caught.value) is error
-    return caught.value.what
-
-
 # ---------------------------------------------------------------- what opens
 
 
@@ -77,7 +69,7 @@ def told(question: Question) -> dict[str, Any]:
 def test_a_question_is_read_or_refused_as_the_vectors_say(vector: dict[str, Any]) -> None:
     if "refused" in vector:
         assert vector["refused"] == "ApprovalRefused form"
-        refusal(MALFORMED, Question.from_text, vector["text"])
+        refused(MALFORMED, Question.from_text, vector["text"])
     else:
         assert told(Question.from_text(vector["text"])) == vector["opens"]
 
@@ -111,15 +103,15 @@ def test_an_approval_opens_or_is_refused_as_the_vectors_say(vector: dict[str, An
     [None, b"bytes", "\ud800", "é", "a\nb\nc", "x" * 65537, "{}", "[]", QUESTION.text.upper()],
 )
 def test_what_is_no_text_of_an_approval_or_question_is_malformed(given: Any) -> None:
-    refusal(MALFORMED, APPROVERS.open, given)
-    refusal(MALFORMED, Question.from_text, given)
+    refused(MALFORMED, APPROVERS.open, given)
+    refused(MALFORMED, Question.from_text, given)
 
 
 def test_a_time_that_no_clock_can_tell_is_malformed() -> None:
     line, time = TEXT.split("\n")[1], f"{NOW:%Y-%m-%dT%H:%M:%S.%fZ}"
     text = sign(line.replace(time, "0001-01-01T00:00:00.000000+23:59").encode())
     assert time in line
-    refusal(MALFORMED, APPROVERS.open, text)
+    refused(MALFORMED, APPROVERS.open, text)
 
 
 def test_a_genuine_answer_says_who_answered_what_and_when() -> None:
@@ -154,29 +146,20 @@ def test_a_question_travels_as_one_line_and_comes_back_equal() -> None:
 @pytest.mark.parametrize(
     ("kind", "changes"),
     [
-        (InvalidId, {"store": "a/b"}),
-        (InvalidId, {"thread": "Order"}),
-        (InvalidId, {"app": "a b"}),
+        *((InvalidId, each) for each in ({"store": "a/b"}, {"app": "a b"}, {"tenant": "Acme"})),
         (ConfigurationError, {"tools": "sha256:a"}),
-        (ConfigurationError, {"reasons": ()}),
-        (ConfigurationError, {"reasons": ("asked", "as ked")}),
-        (ConfigurationError, {"action": "pay\n"}),
-        (ConfigurationError, {"action": "x" * 129}),
-        (ConfigurationError, {"arguments": [1]}),
-        (ConfigurationError, {"arguments": {1: 2}}),
-        (ConfigurationError, {"details": ("two\nlines",)}),
-        (ConfigurationError, {"details": ("cr\xe8me",)}),
+        *((ConfigurationError, {"reasons": each}) for each in ((), ("asked", "as ked"))),
+        *((ConfigurationError, {"action": each}) for each in ("pay\n", "x" * 129)),
+        *((ConfigurationError, {"arguments": each}) for each in ([1], {1: 2})),
+        *((ConfigurationError, {"details": (each,)}) for each in ("two\nlines", "cr\xe8me")),
         (ConfigurationError, {"details": (f"New.{' ' * 76}argument 'amount': 42",)}),
-        (InvalidId, {"tenant": "Acme"}),
-        (ConfigurationError, {"next": None}),
-        (ConfigurationError, {"done": (1,)}),
+        *((ConfigurationError, each) for each in ({"next": None}, {"done": (1,)})),
         (EncodeError, {"arguments": {"amount": object()}}),
-        (LimitExceeded, {"arguments": {"memo": "x" * 62_000}}),
-        (LimitExceeded, {"arguments": {"many": [1] * 40_000}}),
+        *((LimitExceeded, {"arguments": {"m": each}}) for each in ("x" * 62_000, [1] * 40_000)),
     ],
 )
 def test_what_could_not_be_shown_or_signed_is_not_asked(kind: Any, changes: Any) -> None:
-    refusal(kind, ask, **changes)
+    refused(kind, ask, **changes)
 
 
 def test_what_was_looked_at_is_what_is_signed() -> None:
@@ -228,7 +211,7 @@ def test_no_two_questions_look_the_same_however_long_they_are() -> None:
     alike += [{"1": 1}, 10**50, 10**50 + 1]
     long = "\u202e\u200b\xad\U000e0041" * 1636  # of 30 bytes each, and so about 48 KiB
     alike += [f"{long}{end}" for end in ("", "x", "\u2062")]
-    refusal(LimitExceeded, signable, "pay", {"memo": long + "x" * 99})
+    refused(LimitExceeded, signable, "pay", {"memo": long + "x" * 99})
     asked = [ask(arguments=signable("pay", {"memo": each})) for each in alike]
     assert len({tuple(each.described) for each in asked}) == len(asked)
     for question in asked:
@@ -239,59 +222,38 @@ def test_no_two_questions_look_the_same_however_long_they_are() -> None:
 # ---------------------------------------------------------------- what it answers
 
 
-OTHERS: dict[str, tuple[dict[str, Any], str]] = {
-    "store": ({"store": "refunds"}, "store: invoices, and the question has store: refunds"),
-    "thread": ({"thread": "order-8"}, "thread: order-7, and the question has thread: order-8"),
-    "checkpoint": ({"checkpoint": Head(2, DIGEST["a"])}, f"checkpoint: #3 {DIGEST['a']}, and"),
-    "head": ({"head": Head(4, DIGEST["d"])}, f"head: #4 {DIGEST['b']}, and the question has"),
-    "app": ({"app": "invoice@3"}, "app: invoice@2, and the question has app: invoice@3"),
-    "tools": (
-        {"tools": DIGEST["d"]},
-        f"tools: {DIGEST['c']}, and the question has tools: ",
-    ),
-    "reasons": ({"reasons": ("asked",)}, "reasons: old-checkpoint, asked, and the"),
-    "details": ({"details": ("a",)}, ", and the question has detail: a"),
-    "tenant": ({"tenant": "acme"}, "tenant: (none), and the question has tenant: acme"),
-    "next": ({"next": "refund"}, "next: 'pay', and the question has next: 'refund'"),
-    "done": ({"done": ("fetch",)}, "done: 'fetch', 'ask', and the question has done: 'fetch'"),
-    "scope": ({"scope": "a#0"}, "scope: (none), and the question has scope: 'a#0'"),
-    "until": (
-        {"until": "2026-11-15T13:00:00.000000Z"},
-        "until: (none), and the question has ",
-    ),
-    "action": ({"action": "refund"}, "action: 'pay', and the question has action: 'refund'"),
-    "an argument": ({"arguments": {"amount": 43, "to": "ACME"}}, "argument 'amount': 42, and"),
-    "its type": (
-        {"arguments": {"amount": Decimal(42), "to": "ACME"}},
-        "argument 'amount': Decimal",
-    ),
-    "one more": (
-        {"arguments": {"amount": 42, "fee": 1, "to": "ACME"}},
-        "arguments: 2, and the question has arguments: 3",
-    ),
-    "one less": ({"arguments": {"amount": 42}}, "arguments: 2, and the question has arguments: 1"),
-}
+OTHERS: list[dict[str, Any]] = [
+    *({"store": "refunds"}, {"thread": "order-8"}, {"tenant": "acme"}, {"app": "invoice@3"}),
+    *({"checkpoint": Head(2, DIGEST["a"])}, {"head": Head(4, DIGEST["d"])}),
+    *({"tools": DIGEST["d"]}, {"reasons": ("asked",)}, {"details": ("a",)}, {"next": "refund"}),
+    *({"done": ("fetch",)}, {"scope": "a#0"}, {"until": "2026-11-15T13:00:00.000000Z"}),
+    *({"action": "refund"}, {"arguments": {"amount": 42}}),
+    {"arguments": {"amount": Decimal(42), "to": "ACME"}},
+    {"arguments": {"amount": 42, "fee": 1, "to": "ACME"}},
+]
 
 
-@pytest.mark.parametrize(("changes", "said"), OTHERS.values(), ids=OTHERS)
-def test_an_answer_to_another_question_says_what_differs(changes: Any, said: str) -> None:
+def test_an_answer_to_another_question_says_what_differs() -> None:
     approval = APPROVERS.open(TEXT)
-    told = refusal(MISMATCH, approval.check_answers, replace(QUESTION, **changes))
-    assert told.startswith("The approval by dana has ")
-    assert said in told
     approval.check_answers(ask())
+    for changes in OTHERS:
+        other = ask(**changes)
+        told = refused(MISMATCH, approval.check_answers, other)
+        assert told.startswith("The approval by dana has ")
+        for one, two in ((QUESTION, other), (other, QUESTION)):
+            assert next((x for x in one.described if x not in two.described), "") in told
 
 
 def test_one_is_not_true_and_two_long_values_never_look_the_same() -> None:
     one = APPROVERS.open(ERIN.deny(ask(arguments={"amount": 1})))
-    assert "'amount': 1, and the question has argument 'amount': True." in refusal(
+    assert "'amount': 1, and the question has argument 'amount': True." in refused(
         MISMATCH, one.check_answers, ask(arguments={"amount": True})
     )
     long = APPROVERS.open(DANA.approve(ask(arguments={"memo": "x" * 99 + "a"})))
-    said = refusal(MISMATCH, long.check_answers, ask(arguments={"memo": "x" * 99 + "b"}))
-    ours, theirs = said.split(", and the question has ")
-    assert ours.removeprefix("The approval by dana has ") != theirs.removesuffix(".")
-    assert "(119 characters, sha256:" in ours
+    said = refused(MISMATCH, long.check_answers, ask(arguments={"memo": "x" * 99 + "b"}))
+    ours, theirs = re.findall(r"sha256:\w+", said)
+    assert ours != theirs
+    assert said.count("(119 characters, sha256:") == 2
 
 
 # ---------------------------------------------------------------- how long it counts
@@ -313,19 +275,19 @@ def test_an_approval_counts_from_a_minute_before_it_was_given_and_not_at_its_end
     approval = APPROVERS.open(TEXT)
     if said is None:
         approval.check_time(now, HOUR)
-        refusal(EXPIRED, approval.check_time, now, HOUR - TICK)  # the policy allows less
+        refused(EXPIRED, approval.check_time, now, HOUR - TICK)  # the policy allows less
     else:
-        assert said in refusal(EXPIRED, approval.check_time, now, HOUR)
+        assert said in refused(EXPIRED, approval.check_time, now, HOUR)
 
 
 # ---------------------------------------------------------------- whose answer counts
 
 
 def test_a_key_belongs_to_one_person_with_a_name_and_is_public() -> None:
-    refusal(InvalidId, Approver, "Dana Scully", DANA_KEY)
-    refusal(InvalidId, Approvers, {"d\n": DANA_KEY.public})
-    refusal(Unsafe, Approvers, {"dana": DANA_KEY.public, "erin": DANA_KEY.public})
-    refusal(Unsafe, Approvers, {"dana": DANA_KEY})
+    refused(InvalidId, Approver, "Dana Scully", DANA_KEY)
+    refused(InvalidId, Approvers, {"d\n": DANA_KEY.public})
+    refused(Unsafe, Approvers, {"dana": DANA_KEY.public, "erin": DANA_KEY.public})
+    refused(Unsafe, Approvers, {"dana": DANA_KEY})
     both = Approvers({"erin": [ERIN_KEY.public, WRITER.public], "dana": DANA_KEY.public})
     assert (len(both), repr(both)) == (2, "Approvers(['dana', 'erin'])")
     for key in (ERIN_KEY, WRITER):
@@ -337,16 +299,16 @@ def test_a_revoked_key_no_longer_counts_whatever_date_it_writes() -> None:
     for gone in (DANA_KEY.id, DANA_KEY.public):
         left = Approvers(public, revoked=[gone])
         assert (left.names, left.revoked) == (("erin",), frozenset([DANA_KEY.id]))
-        said = refusal(UNTRUSTED, left.open, TEXT)
-        assert said == f"The answer names key {DANA_KEY.id} of dana, which was revoked."
+        said = refused(UNTRUSTED, left.open, TEXT)
+        assert said.startswith(f"The answer names key {DANA_KEY.id} of dana, which was revoked.")
         assert left.open(TEXT, revoked=True).approver == "dana"
         assert left.open(ERIN.approve(QUESTION)).approver == "erin"
-    refusal(Unsafe, Approvers, public, revoked=["0" * 16])
-    refusal(Unsafe, Approvers, public, revoked=DANA_KEY.id)
+    refused(Unsafe, Approvers, public, revoked=["0" * 16])
+    refused(Unsafe, Approvers, public, revoked=DANA_KEY.id)
 
 
 def test_a_writer_does_not_approve_its_own_work() -> None:
-    refusal(Unsafe, APPROVERS.check_apart, Keyring(WRITER, verify=[DANA_KEY.public]))
+    refused(Unsafe, APPROVERS.check_apart, Keyring(WRITER, verify=[DANA_KEY.public]))
     APPROVERS.check_apart(Keyring(WRITER))
-    refusal(UNTRUSTED, APPROVERS.open, Approver("dana", WRITER).approve(QUESTION))
-    refusal(UNTRUSTED, APPROVERS.open, Approver("dana", ERIN_KEY).approve(QUESTION))
+    refused(UNTRUSTED, APPROVERS.open, Approver("dana", WRITER).approve(QUESTION))
+    refused(UNTRUSTED, APPROVERS.open, Approver("dana", ERIN_KEY).approve(QUESTION))
