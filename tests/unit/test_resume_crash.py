@@ -19,7 +19,7 @@ from safepoint.core.errors import ApprovalRefused
 from safepoint.core.names import Head
 from safepoint.resume.workflow import Run
 from tests.harness.crash import killed
-from tests.unit.resume_helpers import DANA, ERIN, STORE, Place
+from tests.unit.resume_helpers import DANA, STORE, Place
 
 THREAD = "order-7"
 PAID = {"amount": 42, "payee": "alice"}
@@ -61,13 +61,11 @@ def _nobody_waits_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "fsync", lambda _: None)
 
 
-def answered(place: Place, version: str, sequence: int, *, yes: bool = True) -> str:
+def answered(place: Place, version: str, sequence: int) -> None:
     """Let somebody sign an answer, and leave it there."""
     question = place.workflow(version).question(place.ledger(), THREAD, sequence or None)
     assert question is not None
-    text = DANA.approve(question) if yes else ERIN.deny(question)
-    (place.path / "answer").write_text(text)
-    return text
+    (place.path / "answer").write_text(DANA.approve(question))
 
 
 def prepared(tmp_path: Path, sequence: int = 0) -> Place:
@@ -148,66 +146,3 @@ def test_sigkill_after_each_step_of_a_resume_with_an_approval(
         found["paid, not saved"] += left.head == spent and left.payments == payments
         found["saved, not anchored"] += left.head > spent >= left.anchored
     assert len(found) == len(+found) == 5, f"some instants were never hit: {found}"
-
-
-@pytest.mark.deep
-@pytest.mark.parametrize("owner", ["", "worker-1"])
-def test_sigkill_after_each_step_of_a_resume_with_a_denial(tmp_path: Path, owner: str) -> None:
-    """Whoever goes on finds it denied, and nothing is paid, not even with somebody's yes."""
-    place, how = prepared(tmp_path), ("1", 0, owner)
-    approval = answered(place, "1", 0)
-    answered(place, "1", 0, yes=False)
-    found: Counter[str] = Counter()
-    for each in killed(resume, tmp_path, *how, prepared=place.path):
-        left, path = Left.at(each.folder), each.folder
-        for run in (resume_again(path, *how), resume_again(path, *how)):
-            assert run.denied
-        check(path, 4, kept=4)
-        found["not spent"] += left.head < 4
-        found["spent, not anchored"] += left.head == 4 > left.anchored
-        with pytest.raises(ApprovalRefused):
-            Place(path).workflow().resume(Place(path).ledger(), THREAD, approvals=[approval])
-        assert Place(path).bank.payments == {}
-    assert len(found) == len(+found) == 2, f"some instants were never hit: {found}"
-
-
-@pytest.mark.deep
-def test_sigkill_after_each_step_of_a_resume_that_is_followed_by_a_new_version(
-    tmp_path: Path,
-) -> None:
-    """People are asked again if it is not known what came of their yes. It is paid once."""
-    place, found = prepared(tmp_path), 0
-    answered(place, "1", 0)
-    for each in killed(resume, tmp_path, prepared=place.path):
-        left, place = Left.at(each.folder), Place(each.folder)
-        workflow = place.workflow("2")
-        question = workflow.question(place.ledger(), THREAD)
-        assert (question is None) == (left.head == 5)
-        approvals = [] if question is None else [DANA.approve(question)]
-        run = workflow.resume(place.ledger(), THREAD, approvals=approvals)
-        assert run.state == {"amount": 42, "payee": "alice", "paid": 42, "migrations": 1}
-        assert place.bank.payments == {f"{STORE}/{THREAD}/3/pay": PAID}
-        found += left.head == 4 and left.payments
-    assert found, "no kill fell between the payment and its checkpoint"
-
-
-def test_sigkill_after_each_step_of_a_migration(tmp_path: Path) -> None:
-    """The state is carried over once, and the run goes on to the question of the new version."""
-    place = Place.create(tmp_path / "prepared")
-    place.workflow().begin(place.ledger(), THREAD, amount=42).step()
-    found: Counter[str] = Counter()
-    for each in killed(resume, tmp_path, "2", prepared=place.path):
-        left, path = Left.at(each.folder), each.folder
-        try:
-            question = resume_again(path, "2", 0, "").question
-        except ApprovalNeeded as waits:
-            question = waits.question
-        assert question is not None
-        assert (question.app, question.arguments) == ("invoice@2", PAID)
-        state = Place(path).ledger().latest(THREAD).state["state"]
-        assert state == {"amount": 42, "payee": "alice", "migrations": 1}
-        check(path, 3, kept=4)
-        found["not migrated"] += left.head < 3
-        found["migrated, not anchored"] += left.head == 3 > left.anchored
-        found["migrated, not asked"] += left.head == 3
-    assert len(found) == len(+found) == 3, f"some instants were never hit: {found}"

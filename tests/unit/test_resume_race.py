@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -123,18 +122,3 @@ def test_an_approval_races_with_a_denial(race: Race, times: int) -> None:
             amounts[thread] = amount
     assert 0 < len(amounts) < times, "one of the two always won, so they did not race"
     race.check(amounts, late=1)  # a denial that came before the yes was used, and lost
-
-
-@pytest.mark.parametrize("times", [6, pytest.param(40, marks=pytest.mark.deep)])
-def test_eight_workers_go_on_with_a_run_whose_worker_died(race: Race, times: int) -> None:
-    """After the spend nobody is asked again. They may all act, and the key makes it one payment."""
-    amounts, refusals = {}, Counter[str]()
-    for thread, amount in race.paused(times):
-        race.place.workflow().rehydrate(race.ledger, thread, approvals=race.signed(thread))
-        won, lost = race.run(thread, [])
-        assert won
-        assert all(told == {"paid": amount, "denied": False} for told in won)
-        refusals.update(told["error"] for told in lost)
-        amounts[thread] = amount
-    assert set(refusals) <= {"Conflict", "ApprovalRefused"}  # another one was faster
-    race.check(amounts)
