@@ -1,20 +1,23 @@
 """An account of what was written and who signed what, kept apart from what it judges.
 
-It sees what passes through the storage, the anchor, the journal and the bank, and holds each
-resumption and each payment against what people said.
+It sees each record of both storages as it is written, what their anchors, the journal and the bank
+are told, and holds each step and each payment against what people did. What counts is worked out
+here, and not from what the package says.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from safepoint import (
+    Approver,
+    Approvers,
     Ask,
     Codec,
     Gate,
@@ -27,30 +30,30 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
-from safepoint.core.errors import ApprovalRefused, Unavailable
+from safepoint.core.errors import ApprovalRefused, CheckpointError
 from safepoint.core.journal import Entry, Event
 from safepoint.core.names import Head
 from safepoint.core.record import Place, open_sealed
-from safepoint.resume.approval import Question, Reason
-from safepoint.resume.gate import compare
+from safepoint.resume.answers import Answers
+from safepoint.resume.approval import Question
+from safepoint.resume.gate import May, compare
 from safepoint.resume.workflow import Call
 from tests.house import Memory
-from tests.unit.resume_helpers import (
-    APPROVERS,
-    DANA,
-    ERIN,
-    STORE,
-    WRITER,
-    migrated,
-)
+from tests.unit.resume_helpers import DANA, ERIN, STORE, WRITER, migrated
 
 State = dict[str, Any]
 Death = tuple[str, str, int]
+Meanwhile = tuple[str, str, int, Callable[[], object]]
 
 KEYS = Keyring(WRITER)
-STRANGER = SigningKey(bytes(range(4, 36)))
-HOUR = timedelta(hours=1)
-PEOPLE = {"dana": DANA, "erin": ERIN}
+HOUR, WITHIN = timedelta(hours=1), timedelta(hours=2)
+FINN, GUS, OMAR, OLGA = (
+    Approver(name, SigningKey(bytes(range(first, first + 32))))
+    for name, first in (("finn", 5), ("gus", 6), ("omar", 7), ("olga", 8))
+)
+PEOPLE = {"dana": DANA, "erin": ERIN, "finn": FINN, "gus": GUS}
+OPERATORS = {"omar": OMAR, "olga": OLGA}
+ALL = Keyring(verify=[each.key.public for each in (*PEOPLE.values(), *OPERATORS.values())])
 FEW, SOME = Tool("bank", permissions=["pay"]), Tool("bank", permissions=["pay", "read"])
 TOOLS = {"1": [SOME], "2": [SOME], "narrow": [FEW], "wide": [SOME, Tool("mail")]}
 STEPS = ["fetch", "ask", "pay", "tell"]
@@ -69,20 +72,6 @@ class Signed:
     by: str
     verdict: str
     expires: datetime
-
-    def is_yes(self, thread: str) -> bool:
-        return self.verdict == "approved" and self.question.thread == thread
-
-
-@dataclass(frozen=True)
-class Wish:
-    """A resume that somebody asks for."""
-
-    thread: str
-    sequence: int | None
-    variant: str
-    signed: tuple[Signed, ...]
-    now: datetime
 
 
 @dataclass(frozen=True)
@@ -120,28 +109,64 @@ class Kept:
         said = [json.loads(text.splitlines()[1]) for text in self.statements]
         return any(each["verdict"] == "denied" for each in said)
 
+    @property
+    def is_end(self) -> bool:
+        """Whether it ends a wait: nobody answered what was asked."""
+        return (
+            self.question is not None and not self.statements and "asked" in self.question.reasons
+        )
+
+
+@dataclass(frozen=True)
+class Said:
+    """What is in the place of the answers: a no or a yes, a hold or a release; and since when."""
+
+    record: bytes
+    by: str
+    what: str
+    digest: str
+    about: str
+    anchored: int | None = None
+
+
+@dataclass(frozen=True)
+class Deployed:
+    """The version, the tools and the limits with which a workflow is deployed."""
+
+    app: str
+    tools: ToolSet
+    clerks: int
+    revoked: frozenset[str]
+
+
+RESUMED = ("resume", "done")
+
 
 class World:
-    """What outlives a process: the store, its anchor, its journal and the bank; and the account."""
-
-    people = APPROVERS
+    """What outlives a process: the store, the place of the answers, the bank; and the account."""
 
     def __init__(self) -> None:
         self.death: Death | None = None
-        self.is_dead = self.is_journal_down = False
-        self.wish: Wish | None = None
-        self.quorum = 1
-        self.now = self.clock = datetime.now(UTC) + timedelta(minutes=1)
-        self.storage, self.anchor, self.journal = Storage(self), Anchor(self), Journal(self)
+        self.is_dead = False
+        self.start = self.now = self.clock = datetime.now(UTC) + timedelta(minutes=1)
+        self.waited, self.count, self.started, self.began = timedelta(), 0, 0, 0
+        self.meanwhile: Meanwhile | None = None
+        self.storage, self.anchor = Storage(self, "append"), Anchor(self, "anchor")
+        self.journal = Journal(self)
+        self.answers = Answers(Storage(self, "put"), Anchor(self, "mark"))
         self.written: dict[str, dict[int, Kept]] = defaultdict(dict)
+        self.said: dict[tuple[str, int], Said] = {}
+        self.since: dict[Head, int] = {}
         self.events: list[Event] = []
-        self.spent: dict[str, tuple[str, int]] = {}
-        self.denials: dict[str, list[int]] = defaultdict(list)
         self.told: dict[str, datetime] = {}
         self.paid: dict[str, dict[str, Any]] = {}
         self.keys: dict[str, set[str]] = defaultdict(set)
         self.signed: list[Signed] = []
-        self.was_rewritten = False
+        self.amounts: dict[str, int] = {}
+        self.stolen: set[str] = set()
+        self.revoked: set[str] = set()
+        self.ever_revoked: set[str] = set()
+        self.clerks, self.variant = 10, "1"
         self.verdict: AssertionError | None = None
 
     @contextmanager
@@ -161,6 +186,20 @@ class World:
         self.tick(what, "after")
 
     def tick(self, what: str, when: str) -> None:
+        """Count, and let others do something in between."""
+        self.count += 1
+        if self.meanwhile is not None and self.meanwhile[:2] == (what, when):
+            *_, number, action = self.meanwhile
+            self.meanwhile = (what, when, number - 1, action) if number > 1 else None
+            if number == 1:
+                kept, self.death = (self.death, self.started, self.began), None
+                self.started = self.began = self.count
+                try:
+                    action()
+                except CheckpointError:
+                    pass
+                finally:
+                    self.death, self.started, self.began = kept
         if self.death is not None and self.death[:2] == (what, when):
             self.death = what, when, self.death[2] - 1
             self.is_dead = self.is_dead or not self.death[2]
@@ -186,10 +225,16 @@ class World:
                 found.append(self.written[thread][number])
         return found
 
+    def pruned(self, thread: str) -> int:
+        """How many checkpoints are gone."""
+        base = self.storage.base(thread)
+        return 0 if base is None else base[0] - 1
+
     def is_over(self, thread: str) -> bool:
-        """Whether a no of somebody who signs answered what the end of a thread asks."""
+        """Whether a no answered what a thread asks, or the end of the wait did."""
         head = self.state(thread, self.end(thread))
-        return any(self.is_no(each, head) for each in self.notes(thread, head))
+        notes = self.notes(thread, head)
+        return any(self.is_no(each, head) or each.is_end for each in notes)
 
     def is_no(self, note: Kept, head: Kept) -> bool:
         texts = {signed.text for signed in self.signed}
@@ -205,16 +250,17 @@ class World:
         kept = self.opened(thread, sequence, record)
         if sequence in self.written[thread]:
             self.rewrite(thread, sequence)
-        before = self.written[thread].get(sequence - 1)
-        assert not self.is_journal_down, "saved without a journal"
-        assert (before is None) == (sequence == 1)
         intended = [event for event in self.events if event.outcome == "intended"]
         assert ("save", kept.head.digest) in [(event.what, event.digest) for event in intended]
-        if kept.is_note:
-            self.spending(thread, kept)
-        elif before is not None:
+        if sequence > 1 and not kept.is_note and thread not in self.stolen:
             self.stepping(thread, self.state(thread, sequence - 1), kept)
+        self.keep(thread, sequence, kept)
+
+    def keep(self, thread: str, sequence: int, kept: Kept) -> None:
         self.written[thread][sequence] = kept
+        self.count += 1
+        self.began = self.count
+        self.since[kept.head] = self.started
 
     def stepping(self, thread: str, head: Kept, kept: Kept) -> None:
         """Whatever a step left goes on from the state before it, or from where people said."""
@@ -249,126 +295,131 @@ class World:
         assert anchored is None or anchored.sequence < sequence, "an anchored one was rewritten"
         for number in [number for number in self.written[thread] if number >= sequence]:
             assert not self.written[thread].pop(number).told, "an acknowledged one was rewritten"
-        self.spent = {
-            text: (where, number)
-            for text, (where, number) in self.spent.items()
-            if where != thread or number < sequence
-        }
-        self.denials[thread] = [number for number in self.denials[thread] if number < sequence]
-        self.was_rewritten = True
 
-    def spending(self, thread: str, kept: Kept) -> None:
-        """Whatever needs people had the people: these ones, for this, now, and never before."""
-        wish, sequence = self.wish, kept.head.sequence
-        assert wish is not None
-        assert wish.thread == thread
-        head = self.state(thread, sequence - 1)
-        source = head if wish.sequence is None else self.written[thread][wish.sequence]
-        is_old = source is not head
-        tools, version = ToolSet(TOOLS[wish.variant]), version_of(wish.variant)
-        assert version == source.version or (source.version, version) == ("1", "2")
-        wider = is_wider(tools, source.tools)
-        asked = source.payload.get("asked")
-        needed = max(1 if is_old or wider else 0, self.quorum if asked else 0)
-        assert kept.question is not None
-        assert set(kept.statements) <= {signed.text for signed in wish.signed}
-        for signed in dict.fromkeys(wish.signed):
-            question = signed.question
-            assert question == kept.question
-            assert signed.text not in self.spent, "an answer was taken twice"
-            assert (question.store, question.thread) == (STORE, thread)
-            assert (question.checkpoint, question.head) == (source.head, head.head)
-            assert question.app == f"invoice@{version}"
-            assert question.tools == tools.digest
-            assert question.arguments == (asked["arguments"] if asked else {})
-            assert self.now <= wish.now < self.now + HOUR, "an answer was taken after its time"
-            self.spent[signed.text] = thread, sequence
-            if signed.verdict == "denied":
-                break  # it counts at once, whatever comes with it
-        assert kept.is_denied == any(signed.verdict == "denied" for signed in wish.signed)
-        if not kept.is_denied:
-            assert len({signed.by for signed in wish.signed}) >= needed, "too few people"
-            assert not any(self.is_no(each, head) for each in self.notes(thread, head)) or is_old
+    def tell(self, thread: str) -> None:
+        """Somebody was told of the end of a thread, and so of all before it: it stays."""
+        kept, anchored = self.written[thread], self.anchor.read(STORE, thread)
+        for number in kept:
+            if anchored is not None and number <= anchored.sequence:
+                kept[number] = replace(kept[number], told=True)
 
     def known(self, texts: list[str]) -> list[Signed]:
         found = {signed.text: signed for signed in self.signed}
         return [found[text] for text in texts]
 
-    def pay(self, call: Call, state: State, arguments: dict[str, Any], variant: str) -> None:
+    def put(self, chain: str, sequence: int, record: bytes) -> None:
+        """Keep what somebody put. What is anchored there is never written over."""
+        before = self.said.get((chain, sequence))
+        assert before is None or before.anchored is None, "an anchored answer was written over"
+        for number in [n for name, n in self.said if name == chain and n >= sequence]:
+            del self.said[chain, number]
+        opened = open_sealed(record, Place("answers", "", chain, sequence), ALL, use="order")
+        value = json.loads(opened.payload)
+        by = next(n for n, p in {**PEOPLE, **OPERATORS}.items() if p.key.id == opened.key)
+        if "answer" in value:
+            (signed,) = self.known([value["answer"]])
+            said = Said(record, by, signed.verdict, opened.digest, signed.question.text)
+        else:
+            of = value["hold"] if value["order"] == "release" else value["thread"]
+            said = Said(record, by, value["order"], opened.digest, of)
+        self.said[chain, sequence] = said
+
+    def marked(self, chain: str, head: Head) -> None:
+        for (name, number), said in self.said.items():
+            if name == chain and number <= head.sequence and said.anchored is None:
+                self.said[name, number] = replace(said, anchored=self.count)
+
+    def noes(self, question: Question, before: float = float("inf")) -> list[Said]:
+        """Each no to a question that was put, and anchored before then, by a key that counts."""
+        found = [s for s in self.said.values() if (s.what, s.about) == ("denied", question.text)]
+        counts = [s for s in found if s.by not in self.revoked]
+        return [s for s in counts if s.anchored is not None and s.anchored < before]
+
+    def yeses(self, question: Question) -> set[str]:
+        """Who put a yes that counts now."""
+        found = [s for s in self.said.values() if (s.what, s.about) == ("approved", question.text)]
+        put = {each.by for each in found}
+        live = [s for s in self.signed if s.question == question and s.verdict == "approved"]
+        return {s.by for s in live if s.by in put - self.revoked and self.clock < s.expires}
+
+    def holds(self, thread: str, before: float = float("inf")) -> list[Said]:
+        """Each hold that was anchored before then, and that nobody has released."""
+        ended = {s.about for s in self.said.values() if s.what == "release"}
+        found = [s for s in self.said.values() if (s.what, s.about) == ("hold", thread)]
+        live = [s for s in found if s.digest not in ended]
+        return [s for s in live if s.anchored is not None and s.anchored < before]
+
+    def enough(self, amount: int, names: set[str], clerks: int) -> bool:
+        """Whether these people may approve it: one up to some amount, or two up to another."""
+        return amount <= 100 and len(names) > (amount > clerks)
+
+    def running(self, call: Call) -> None:
+        assert not self.holds(call.thread, self.began), "a held run ran a step"
+
+    def paying(self, call: Call, state: State, gate: Deployed) -> None:
         """Judge a payment, and make it, unless the bank has seen the key."""
-        head = self.written[call.thread][call.sequence]
-        # The next record vouches for all but line 1, the signature.
-        kept = self.storage.read(call.thread, call.sequence).partition(b"\n")[2]
-        assert head.record.partition(b"\n")[2] == kept
+        head, arguments = self.written[call.thread][call.sequence], call.approved.arguments
+        assert head.record == self.storage.read(call.thread, call.sequence)
         notes = self.notes(call.thread, head)
-        spent = [note for note in notes if self.allows(note, head, call, arguments, variant)]
-        assert spent, "paid without an answer that counts"
-        note, asked = spent[0], spent[0].question
-        assert asked is not None
-        before = [each for each in notes if each.head.sequence < note.head.sequence]
-        assert not [each for each in before if self.is_no(each, head)], "paid if denied"
-        source = self.written[call.thread][asked.checkpoint.sequence]
-        was = {**source.payload["state"], "migrations": 0}
-        assert {**state, "migrations": 0} == was, "went on from another state"
-        resumes = [event for event in self.events if event.what == "resume"]
-        assert ("done", call.thread, source.head.sequence) in [
-            (event.outcome, event.thread, event.sequence) for event in resumes
-        ], "paid without a line in the journal"
+        spent = [each for each in notes if self.let(each, arguments, gate)]
+        assert spent, "paid without enough people, or after their time"
+        note, question = spent[0], spent[0].question
+        assert question is not None
+        assert question.head == head.head, "spent elsewhere"
+        assert (question.app, question.tools) == (gate.app, gate.tools.digest)
+        assert question.next == call.step
+        assert arguments == question.arguments == {"amount": self.amounts[call.thread]}
+        source = self.written[call.thread][question.checkpoint.sequence]
+        same = {**source.payload["state"], "migrations": 0}
+        assert {**state, "migrations": 0} == same, "went on from another state"
+        resumed = [event for event in self.events if (event.what, event.outcome) == RESUMED]
+        assert (call.thread, source.head.sequence) in [(e.thread, e.sequence) for e in resumed]
         anchored = self.anchor.read(STORE, call.thread)
         assert anchored is not None
         assert anchored.sequence >= note.head.sequence, "paid for what can be cut off unnoticed"
+        since = self.since[note.head]
+        noes = [each for each in self.noes(question, since) if each.by not in self.ever_revoked]
+        assert not noes or call.thread in self.stolen, "paid, and somebody had said no"
         with self.change("pay"):
-            for reason in (f"{call.thread} {head.head} {source.head}", *note.statements):
+            for reason in (f"{call.thread} #{call.sequence}", question.text, *note.statements):
                 self.keys[reason].add(call.key)
-                assert len(self.keys[reason]) == 1, "paid twice for one question, or one answer"
+                assert len(self.keys[reason]) == 1, "paid twice"
             self.paid.setdefault(call.key, arguments)
 
-    def allows(
-        self, note: Kept, head: Kept, call: Call, arguments: dict[str, Any], variant: str
-    ) -> bool:
-        """What was signed is what goes on: this thread, step, version and state, with these tools.
-
-        It was spent in time, and was never taken for anything else.
-        """
-        asked, texts = note.question, {signed.text for signed in self.signed}
-        if asked is None or not note.statements or not set(note.statements) <= texts:
+    def let(self, note: Kept, arguments: State, gate: Deployed) -> bool:
+        """Whether enough people approved what a note spends, and in time."""
+        texts = {each.text for each in self.signed}
+        if note.question is None or not note.statements or not set(note.statements) <= texts:
             return False
-        answers, thread = self.known(note.statements), self.written[call.thread]
-        here = call.thread, note.head.sequence  # a thief of the key may have written it
-        source = thread.get(asked.checkpoint.sequence)
-        app, tools = f"invoice@{version_of(variant)}", ToolSet(TOOLS[variant]).digest
+        answers = [*{each.by: each for each in self.known(note.statements)[::-1]}.values()]
+        if any((each.verdict, each.question) != ("approved", note.question) for each in answers):
+            return False
+        names = {each.by for each in answers} - gate.revoked
+        told = self.told.get(note.head.digest)
         return (
-            len({signed.by for signed in answers}) >= self.quorum
-            and all(
-                (signed.verdict, signed.question) == ("approved", asked)
-                and self.told.get(note.head.digest, signed.expires) < signed.expires
-                and self.spent.get(signed.text, here) == here
-                for signed in answers
-            )
-            and source is not None
-            and (asked.checkpoint, asked.head) == (source.head, head.head)
-            and (asked.thread, asked.app, asked.tools) == (call.thread, app, tools)
-            and (asked.next, list(asked.done)) == (call.step, source.payload["done"])
-            and asked.arguments == arguments == source.payload["asked"]["arguments"]
+            self.enough(arguments["amount"], names, gate.clerks)
+            and all(told is not None and told < each.expires for each in answers)
+            and not note.question.is_over(told)
         )
 
 
 class Storage(Memory):
     """A storage that outlives its processes, and tells the account of each record."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, what: str) -> None:
         super().__init__()
-        self.world = world
+        self.world, self.what = world, what
 
     def append(self, thread: str, sequence: int, record: bytes, **options: Any) -> None:
-        with self.world.change("append"):
+        tell = self.world.append if self.what == "append" else self.world.put
+        with self.world.change(self.what):
             super().append(thread, sequence, record, **options)
             with self.world.judging():
-                self.world.append(thread, sequence, record)
+                tell(thread, sequence, record)
 
-    def put(self, thread: str, sequence: int, record: bytes) -> None:
-        self._records.setdefault(("", thread), {})
-        super().put(thread, sequence, record)
+    @property
+    def copied(self) -> dict[str, dict[int, bytes]]:
+        return {thread: dict(kept) for (_, thread), kept in self._records.items() if kept}
 
     def replace(self, records: dict[str, dict[int, bytes]]) -> None:
         self._records = {("", thread): dict(kept) for thread, kept in records.items()}
@@ -379,25 +430,23 @@ class Storage(Memory):
         self.replace(records)
         self._bases = {}
 
-    @property
-    def copied(self) -> dict[str, dict[int, bytes]]:
-        return {thread: dict(kept) for (_, thread), kept in self._records.items()}
-
 
 class Anchor(InMemoryAnchor):
     """An anchor that outlives its processes."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, what: str) -> None:
         super().__init__()
-        self.world = world
+        self.world, self.what = world, what
 
     def advance(self, store: str, thread: str, head: Head) -> None:
-        with self.world.change("anchor"):
+        with self.world.change(self.what):
             super().advance(store, thread, head)
+            if self.what == "mark":
+                self.world.marked(thread, head)
 
 
 class Journal(InMemoryJournal):
-    """A journal that outlives its processes, and whose disk can be full. It has the clock."""
+    """A journal that outlives its processes, and has the clock."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -405,8 +454,6 @@ class Journal(InMemoryJournal):
         self.times: dict[tuple[str, int], datetime] = {}
 
     def record(self, event: Event) -> Entry:
-        if self.world.is_journal_down:
-            raise Unavailable("The disk is full.", "Make room.")
         with self.world.change("journal"):
             entry = super().record(event)
             self.times[entry.chain, entry.number] = self.world.clock
@@ -428,27 +475,50 @@ def is_wider(tools: ToolSet, before: ToolSet) -> bool:
     return any(reason is not None for reason, _, _ in compare(tools, before))
 
 
-def workflow_of(world: World, variant: str) -> Workflow:
-    def fetch(state: State) -> State:
+def workflow_of(world: World) -> Workflow:
+    """The workflow as it is deployed now, with the people and limits of now."""
+    version, tools = version_of(world.variant), TOOLS[world.variant]
+    clerks, revoked = world.clerks, frozenset(world.revoked)
+    now = Deployed(f"invoice@{version}", ToolSet(tools), clerks, revoked)
+
+    def fetch(state: State, call: Call) -> State:
+        with world.judging():
+            world.running(call)
         return {"payee": "alice"}
 
-    def ask(state: State) -> Ask:
-        return Ask("pay", {"amount": state["amount"], "payee": state.get("payee", "nobody")})
+    def ask(state: State, call: Call) -> Ask:
+        with world.judging():
+            world.running(call)
+        within = WITHIN + world.waited if state["ends"] else None
+        return Ask("pay", {"amount": state["amount"]}, within=within)
 
     def pay(state: State, call: Call) -> State:
+        with world.judging():
+            world.running(call)
         arguments = call.approved.arguments  # refused here, if nobody was asked
         with world.judging():
-            world.pay(call, state, arguments, variant)
+            world.paying(call, state, now)
         return {"paid": arguments["amount"]}
 
-    def tell(state: State) -> State:
+    def tell(state: State, call: Call) -> State:
+        with world.judging():
+            world.running(call)
         return {"told": True}
 
+    may = [May(up_to=clerks), May(up_to=100, people=2)]
+    keys = {name: each.key.public for name, each in PEOPLE.items()}
+    gone = [PEOPLE[name].key.id for name in revoked]
+    gate = Gate(
+        Policy(may={"pay": may}),
+        Approvers(keys, revoked=gone),
+        answers=world.answers,
+        operators=Approvers({name: each.key.public for name, each in OPERATORS.items()}),
+    )
     return Workflow(
         "invoice",
         [fetch, ask, pay, tell],
-        version=version_of(variant),
-        tools=TOOLS[variant],
-        gate=Gate(Policy({Reason.ASKED: world.quorum}), approvers=APPROVERS),
-        migrations={"1": migrated} if variant == "2" else {},
+        version=version,
+        tools=tools,
+        gate=gate,
+        migrations={"1": migrated} if version == "2" else {},
     )
