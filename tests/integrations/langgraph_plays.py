@@ -89,25 +89,6 @@ def human_in_the_loop(again: Again) -> Any:
     return asked, seen, graph.invoke(Command(resume="yes"), RUN), _past(graph)
 
 
-def two_questions_in_one_node(again: Again) -> Any:
-    def both(state: Any) -> Any:
-        return {"steps": [interrupt("one?"), interrupt("two?")]}
-
-    builder = _line(("both", both))
-    seen = [builder.compile(again()).invoke({"amount": 1}, RUN)["__interrupt__"][0].value]
-    seen.append(builder.compile(again()).invoke(Command(resume=1), RUN)["__interrupt__"][0].value)
-    return seen, builder.compile(again()).invoke(Command(resume=2), RUN)
-
-
-def update_state(again: Again) -> Any:
-    builder = _line("a", "b", "c")
-    graph = builder.compile(again(), interrupt_before=["c"])
-    graph.invoke({"amount": 1}, RUN)
-    graph.update_state(RUN, {"amount": 100}, as_node="b")
-    graph = builder.compile(again(), interrupt_before=["c"])
-    return _shown(graph), graph.invoke(None, RUN), _past(graph)
-
-
 def fork(again: Again) -> Any:
     graph = _line("a", "b", "c").compile(again())
     graph.invoke({"amount": 1}, RUN)
@@ -115,16 +96,6 @@ def fork(again: Again) -> Any:
     forked = graph.update_state(old.config, {"amount": 50})
     first = graph.invoke(None, forked)
     return old.values, first, _shown(graph), _past(graph)
-
-
-def time_travel(again: Again) -> Any:
-    builder = _line("a", "b", "c")
-    builder.compile(again()).invoke({"amount": 1}, RUN)
-    graph = builder.compile(again())
-    old = [*graph.get_state_history(RUN)][2]
-    seen = _shown(graph, old.config)
-    replayed = graph.invoke(None, old.config)
-    return seen, replayed, graph.invoke({"amount": 9}, old.config), len(_past(graph))
 
 
 def fan_out(again: Again) -> Any:
@@ -217,13 +188,6 @@ def asynchronous(again: Again) -> Any:
     return asyncio.run(play())
 
 
-def saved_at_the_end(again: Again) -> Any:
-    builder = _line("a", ("ask", _ask), "b")
-    builder.compile(again()).invoke({"amount": 1}, RUN, durability="exit")
-    graph = builder.compile(again())
-    return graph.invoke(Command(resume="yes"), RUN, durability="exit"), len(_past(graph))
-
-
 def conversation(again: Again) -> Any:
     call = {"name": "look", "args": {"n": 1}, "id": "call-1", "type": "tool_call"}
 
@@ -283,7 +247,6 @@ def spread(again: Again) -> Any:
 
 
 PLAYS: Final = (
-    *(human_in_the_loop, two_questions_in_one_node, update_state, fork, time_travel, fan_out),
-    *(subgraph, subgraph_with_a_memory_replayed, crash, asynchronous),
-    *(saved_at_the_end, conversation, functional),
+    *(human_in_the_loop, fork, fan_out, subgraph, subgraph_with_a_memory_replayed),
+    *(crash, asynchronous, conversation, functional),
 )

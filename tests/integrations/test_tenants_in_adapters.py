@@ -286,53 +286,37 @@ def test_without_a_name_every_operation_of_the_saver_is_refused(
     assert (ledger.threads(), ledger.tenants()) == ([], [])
 
 
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there(way: str) -> None:
+def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there() -> None:
     """With durability="exit" LangGraph saves when its generator is closed, wherever that is."""
     ledger = House().ledger()
     graph: Any = payments(SealedSaver(ledger, tenant=TENANT.get))
     how: Any = {"stream_mode": "tasks", "durability": "exit"}
-    streams: list[Any] = []
-
-    def begin() -> None:
-        streams.append(graph.stream({"payee": "alice"}, RUN, **how))
-        next(streams[0])
 
     async def both() -> None:
-        async def abegin() -> None:
+        async def begin() -> Any:
             TENANT.set("acme")
-            streams.append(graph.astream({"payee": "alice"}, RUN, **how))
-            await anext(streams[0])
+            stream = graph.astream({"payee": "alice"}, RUN, **how)
+            await anext(stream)
+            return stream
 
-        async def close() -> None:
+        async def close(stream: Any) -> None:
             TENANT.set("globex")
-            await streams.pop().aclose()
+            await stream.aclose()
 
-        await asyncio.create_task(abegin())
-        await asyncio.create_task(close())
+        await asyncio.create_task(close(await asyncio.create_task(begin())))
 
-    if way == "sync":
-        served("acme", begin)
-        served("globex", streams.clear)
-    else:
-        asyncio.run(both())
+    asyncio.run(both())
     assert ledger.tenants() == ["acme"]
 
 
 @pytest.mark.parametrize("mode", ["checkpoints", "debug"])
-@pytest.mark.parametrize("way", ["sync", "async"])
-def test_what_a_stream_yields_chooses_no_tenant(mode: Any, way: str) -> None:
+def test_what_a_stream_yields_chooses_no_tenant(mode: Any) -> None:
     """An event is what a server sends to a client: it is JSON, and what comes back from it names
     a thread of whoever sends it."""
     ledger = House().ledger()
     saver = SealedSaver(ledger, tenant=TENANT.get)
     graph: Any = payments(saver)
-    if way == "sync":
-        events = served("acme", lambda: [*graph.stream({"payee": "alice"}, RUN, stream_mode=mode)])
-    else:
-        events = awaited(
-            "acme", lambda: drained(graph.astream({"payee": "alice"}, RUN, stream_mode=mode))
-        )
+    events = served("acme", lambda: [*graph.stream({"payee": "alice"}, RUN, stream_mode=mode)])
     payloads = [event.get("payload", event) for event in events]
     configs = [each["config"] for each in payloads if each.get("config")]
     assert configs

@@ -165,19 +165,10 @@ def nobodys(place: Place, thread: str) -> Answer:
     return place.run(thread, "globex")
 
 
-def of_no_store(place: Place, thread: str) -> Answer:
-    return place.tab.get(f"/run/payroll/{thread}")
-
-
 def by_a_link(place: Place, thread: str) -> Answer:
     """Nothing is done by GET, whatever the address says."""
     form = place.run(thread).form("approve")
     return place.tab.get(f"/sign?form={form.fields['form']}&verb=approve")
-
-
-def by_another_path(place: Place, thread: str) -> Answer:
-    form = place.run(thread).form("approve")
-    return place.tab.post(Form("/run/invoices/sign", dict(form.fields)))
 
 
 FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
@@ -189,9 +180,7 @@ FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
     "a reason that pushes the rest away": (too_long, 400, "1001 characters"),
     "a hold that says no reason": (held_without_a_reason, 400, "A hold needs a reason."),
     "a writer who signals another tenant's run": (nobodys, 404, ""),
-    "a store that this console does not show": (of_no_store, 404, "shows no store"),
     "an approval by a link": (by_a_link, 405, ""),
-    "a form that is sent elsewhere": (by_another_path, 405, ""),
 }
 
 

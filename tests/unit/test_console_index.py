@@ -364,27 +364,6 @@ def test_no_run_takes_the_place_of_others(
         assert len(asked) == written["questions"]
 
 
-def test_what_moves_is_seen_in_a_round(make: Any, opened: Any) -> None:
-    """New runs, those that go on, and what other processes put with the answers."""
-    shop = make()
-    index = opened(orders=shop)
-    index.look(whole=True)
-    shop.begin("order-1")
-    run = shop.begin("order-2")
-    index.look(whole=False)
-    assert threads(index) == ["order-1", "order-2"]
-    shop.go_on("order-1")
-    dana = shop.person("dana")
-    shop.answers.put(dana, dana.approve(run.question))
-    index.look(whole=False)
-    (row,) = index.page("waiting").rows
-    assert (row.spot.thread, row.wait.yes) == ("order-2", ("dana",))
-    erin = shop.person("erin")
-    shop.answers.put(erin, erin.deny(run.question))
-    index.look(whole=False)
-    assert (index.counts()["waiting"], index.counts()["denied"]) == (0, 1)
-
-
 @pytest.mark.parametrize("part", ["state", "anchor", "answers", "answers-anchor"])
 def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
     part: str, make: Any, opened: Any, monkeypatch: pytest.MonkeyPatch
