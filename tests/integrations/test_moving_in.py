@@ -760,10 +760,3 @@ def test_an_interrupted_workflow_is_not_served_and_finishes(
     latest = asyncio.run(storage(kept).get_latest(workflow_name="human"))
     assert latest is not None
     assert latest.checkpoint_id == of_human(paused)[-1].stem
-
-
-def test_nothing_is_written_into_the_folder_or_from_no_folder(paused: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="would be in the folder"):
-        move(file_storage(paused), storage(), report=paused / "moved.jsonl")
-    with pytest.raises(CheckpointError, match="cannot be read"):
-        move(file_storage(tmp_path / "none"), storage(), report="x.jsonl")

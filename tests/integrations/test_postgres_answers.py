@@ -64,10 +64,9 @@ class Worker:
         def pay(state: dict[str, Any], call: Any) -> None:
             self.paid.append(f"{call.thread} {call.approved.arguments['amount']}")
 
-        people = {"answers": answers(place, "writer"), "operators": known(OPAL)}
-        self.flow = Workflow(
-            "payment", [ask, pay], gate=Gate(approvers=known(DANA, ERIN), **people)
-        )
+        found = answers(place, "writer")
+        gate = Gate(approvers=known(DANA, ERIN), answers=found, operators=known(OPAL))
+        self.flow = Workflow("payment", [ask, pay], gate=gate)
         journal = PostgresJournal(place.dsn("journal_acme"), keys=JOURNAL, connections=1)
         self.ledger = Ledger(
             PostgresCheckpointStorage(place.dsn("writer_acme"), connections=1),

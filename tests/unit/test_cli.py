@@ -224,20 +224,6 @@ def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str, sha
         Path(made.rpartition(" ")[0]).unlink()
 
 
-def test_each_file_of_a_folder_is_scanned_and_what_is_no_text_is_not_green(tmp_path: Path) -> None:
-    (tmp_path / "models/deep").mkdir(parents=True)
-    assert commands.said("scan", tmp_path / "models")[0] == 2
-    (tmp_path / "models/a.pkl").write_bytes(b"\x80\x04].")
-    (tmp_path / "models/deep/b.pkl").write_bytes(b"cos\nsystem\n.")
-    status, out, err = commands.said("scan", tmp_path / "models")
-    assert (status, out.count(" is a pickle"), err) == (1, 2, "")
-    (tmp_path / "models/deep/b.pkl").unlink()
-    assert commands.said("scan", tmp_path / "models")[0] == 0
-    (tmp_path / "binary").write_bytes(b"\x7fELF\0\0")
-    status, out, _ = commands.said("lint", tmp_path / "binary")
-    assert (status, "This was not looked at" in out) == (1, True)
-
-
 # --- junk settings -------------------------------------------------------------------------------
 
 VALUES = (

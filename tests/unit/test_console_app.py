@@ -236,19 +236,6 @@ def test_what_changed_while_somebody_types_is_not_signed(place: Place) -> None:
     assert place.put() == before
 
 
-def test_what_waits_for_the_terminal_is_checked_when_its_turn_comes(place: Place) -> None:
-    for thread in ("first", "second"):
-        place.office.start(thread)
-    first, second = (place.tab.post(place.run(each).form("deny")) for each in ("first", "second"))
-    place.terminal.wait(PROMPT)
-    erin_goes_on(place, "second")
-    before, screen = place.put(), len(place.terminal.screen)
-    place.terminal.type("\n")
-    assert "No passphrase was typed." in place.tab.follow(first).text
-    assert "second waits for nobody." in place.tab.follow(second).text
-    assert (place.put(), PROMPT in place.terminal.screen[screen:]) == (before, False)
-
-
 def test_a_yes_is_for_the_run_that_was_shown(place: Place) -> None:
     """Whatever else a form says."""
     for thread in ("same-1", "same-2"):

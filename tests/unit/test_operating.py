@@ -197,17 +197,6 @@ def test_a_new_key_does_not_sign_before_somebody_says_so(home: Path) -> None:
     assert worker().verify("order-7") == 3
 
 
-def test_what_is_deleted_is_gone_and_written_down() -> None:
-    good()
-    worker().prune("order-7", keep=1)
-    assert said("history", "invoices", "order-7")[1].startswith("It begins at #3: ")
-    worker().delete("order-7")
-    worker().erase("order-7")
-    assert said("verify", "invoices")[1].startswith("2 threads verified, with 2 records.")
-    whats = [line.split()[2] for line in said("journal", "invoices", "order-7")[1].splitlines()]
-    assert {"prune", "delete", "erase"} <= {*whats}, whats
-
-
 # --- init
 
 
