@@ -49,7 +49,7 @@ from safepoint.resume.approval import Question, Reason
 from safepoint.resume.asking import SPENT, Approved, Asking
 from safepoint.resume.workflow import Call
 from tests.harness.optional import need
-from tests.house import DANA, ERIN, OPAL, STORE, House, known
+from tests.house import DANA, ERIN, OPAL, STORE, House, Memory, known
 from tests.unit.approval_helpers import EXPIRED, MALFORMED, MISMATCH, UNTRUSTED
 
 need("langgraph", "needs langgraph")
@@ -644,6 +644,26 @@ def test_a_worker_that_does_not_own_the_run_is_given_nothing(kind: Kind) -> None
 
 
 # --- where people put their answers
+
+
+@ALL
+def test_a_no_that_was_put_comes_before_a_yes_that_a_relay_brings(kind: Kind) -> None:
+    office = kind()
+    question = office.start()
+    office.answers.put(ERIN, ERIN.deny(question))
+    assert office.look(DANA.approve(question)) == "ResumeRefused"
+    assert not office.bank
+
+
+@ALL
+def test_whoever_deletes_a_no_stops_the_run(kind: Kind) -> None:
+    office = kind()
+    question = office.start()
+    office.answers.put(ERIN, ERIN.deny(question))
+    vars(office.answers.storage).update(vars(Memory()))
+    with pytest.raises(SealBroken, match="The answers do not verify"):
+        office.look(DANA.approve(question))
+    assert not office.bank
 
 
 @ALL

@@ -575,6 +575,22 @@ def test_what_was_typed_before_it_was_asked_for_does_not_count(office: Office) -
     assert (status, out) == (1, "")
 
 
+def test_what_is_shown_is_what_is_signed(office: Office) -> None:
+    """Invisible, bidirectional and look-alike characters, trailing spaces, control characters."""
+    odd = {"to": "\u0430lice ", "IBAN": "DE\u202e12\u200b", "x\ty": "\x1b[2Jz", "e\u0301": "  "}
+    run = office.start(asked=Ask("pay", odd))
+    assert run.question is not None
+    status, screen, _ = talk(office.folder, APPROVE, (LAST, "order-7\n"))
+    assert status == 0
+    assert screen.isascii()
+    for line in (r"'to': '\u0430lice '", r"'IBAN': 'DE\u202e12\u200b'", r"'x\ty': '\x1b[2Jz'"):
+        assert f"argument {line}" in screen
+    gate = office.flow().gate
+    assert gate.answers is not None
+    (signed,) = gate.answers.about(run.question, gate.approvers)
+    assert signed.question.arguments == odd
+
+
 # --- who may ------------------------------------------------------------------------------------
 
 

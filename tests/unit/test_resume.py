@@ -597,6 +597,14 @@ def test_each_payment_that_people_approved_has_a_key_of_its_own(desk: Desk) -> N
     assert [key.split("/")[2] for key in keys(desk)] == heads
 
 
+def test_a_narrower_tool_set_is_allowed(desk: Desk) -> None:
+    desk.workflow().begin(desk.ledger(), thread="order-7")
+    run = desk.workflow(tools=[]).rehydrate(desk.ledger(), "order-7")
+    run.step()
+    assert desk.ledger().latest("order-7").tools is None
+    assert "The tool bank is new." in refused(ApprovalNeeded, desk.go_on)  # once it was left out
+
+
 def spoil(state: State) -> State:
     state["payee"] = "mally"
     raise KeyError
