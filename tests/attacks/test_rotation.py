@@ -17,7 +17,6 @@ from safepoint.core.errors import SealBroken, Unavailable, Unsafe
 from safepoint.core.record import Place, seal
 from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
-from tests.house import rewrite
 
 OLD = SigningKey.generate()
 NEW = SigningKey.generate()
@@ -81,16 +80,6 @@ def test_retired_key_of_a_thief_is_refused_after_the_point(night: Night) -> None
     assert copy.threads() == [THREAD]
 
 
-def test_record_of_a_thief_below_a_later_one_is_found(night: Night) -> None:
-    """A worker went on from it, with the new key and the anchor, before anybody knew."""
-    before, copy = night.freeze(), night.copy()
-    night.steal({"payee": "mally"})
-    night.ledger(keys=ROTATED).save(THREAD, {"payee": "mally", "paid": True})
-    for use in USES[2:4]:
-        assert refused(SealBroken, use, night.ledger(keys=Keyring(NEW))).startswith("order-7 #4 ")
-    assert night.ledger(keys=ROTATED).copy_to(copy, up_to=before) == 3
-
-
 def test_backdated_record_of_a_stolen_key_is_refused(night: Night) -> None:
     """A date is what the thief writes, so it decides nothing. Nor does the place of the last."""
     before, copy, thief = night.freeze(), night.copy(), night.ledger(anchor=None)
@@ -112,25 +101,6 @@ def test_rewritten_past_of_a_stolen_key_is_refused(night: Night) -> None:
     for use in (load, USES[2], USES[3], lambda ledger: ledger.copy_to(copy, up_to=before)):
         said = refused(SealBroken, use, night.ledger(keys=ROTATED))
         assert "#3 does not follow the #2 that is stored" in said
-    assert copy.threads() == []
-
-
-@pytest.mark.parametrize(
-    ("damage", "error"),
-    [
-        (lambda heads: shutil.rmtree(heads.parent), Unavailable),
-        (lambda heads: rewrite(heads, "UPDATE heads SET digest = 'x'"), Unavailable),
-        (lambda heads: rewrite(heads, "UPDATE store SET name = 'staging'"), RolledBack),
-    ],
-    ids=["gone", "damaged", "of another store"],
-)
-def test_a_point_that_cannot_be_read_lets_nothing_through(
-    night: Night, damage: Callable[[Path], object], error: type[Exception]
-) -> None:
-    before, copy = night.freeze(), night.copy()
-    damage(night.path / "frozen/heads.db")
-    with pytest.raises(error):
-        night.ledger(keys=ROTATED).copy_to(copy, threads=[THREAD], up_to=before)
     assert copy.threads() == []
 
 
@@ -190,9 +160,3 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
     assert latest == "{'payee': 'alice', 'amount': 42}"
-
-
-def test_a_thread_that_is_left_out_keeps_its_anchor(tmp_path: Path) -> None:
-    """A thief pruned it: nothing takes its place until it is restored."""
-    code = (ROOT / "snippets/revoke_key.py").read_text().replace("= []", '= ["order-8"]')
-    assert "RolledBack: order-8 is gone, and the anchor has seen #2." in ran(code, tmp_path).stderr

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from safepoint import Keyring, RolledBack, SigningKey
-from safepoint.attacks import TARGETS, Disk, Miss, Target
+from safepoint.attacks import TARGETS, Miss, Target
 from safepoint.attacks.kit import runs, works
 from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
 from safepoint.attacks.rungs import GatedTarget, SignedChainTarget
@@ -98,27 +98,6 @@ def test_a_thief_has_neither_anchor_nor_journal_and_a_replica_has(make: Make) ->
     assert thief.keys.signing.id != target.keys.signing.id
     assert thief.anchor is not target.anchor
     assert thief.written is None
-
-
-def test_a_medium_is_written_for_its_owner_alone_tapped_and_put_back(tmp_path: Path) -> None:
-    """Or a store would refuse the mode, and seem to have detected the attack."""
-    (tmp_path / "store").mkdir(mode=0o700)
-    medium = Disk(tmp_path / "store")
-    medium.write("a", b"1")
-    medium.write("deep/er/b", b"2")
-    snapshot = medium.copy()
-    medium.write("a", b"changed")
-    medium.rename("deep/er/b", "deep/er/c")
-    assert medium.names() == ["a", "deep/er/c"]
-    medium.restore(snapshot)
-    assert medium.everything() == snapshot.everything() == {"a": b"1", "deep/er/b": b"2"}
-    medium.tap = lambda name, data: name.encode() + data
-    assert medium.read("a") == b"a1"
-    modes = {path.stat().st_mode & 0o777 for path in medium.folder.rglob("*")}
-    assert modes == {0o700, 0o600}
-    medium.lose()
-    with pytest.raises(OSError):
-        medium.write("a", b"2")
 
 
 def went_on(target: Target, thread: str, yes: bytes = b"") -> Any:

@@ -1,7 +1,6 @@
 """Checkpoints as honest training code writes them, made by PyTorch and NumPy: one in a line.
 
-Each is a name and what is saved. `python -m tests.corpus.honest` prints how many of them PyTorch's
-`weights_only` loads, how many we load, and which we refuse.
+Each is a name and what is saved.
 """
 
 from __future__ import annotations
@@ -288,35 +287,3 @@ def equal(one: Any, other: Any) -> bool:
     if hasattr(one, "__dict__"):
         return equal(vars(one), vars(other))
     return bool(one == other)
-
-
-def _report() -> None:
-    import tempfile
-
-    from safepoint.core.errors import CheckpointError
-    from safepoint.models import load_checkpoint
-
-    count: Counter[str] = Counter()
-    for name, data in honest():
-        count["files"] += 1
-        theirs, ours = [], []
-        try:
-            theirs.append(torch.load(io.BytesIO(data), weights_only=True))
-            count["loaded by PyTorch"] += 1
-        except Exception:  # noqa: BLE001  it raises whatever a file makes it raise
-            count["refused by PyTorch"] += 1
-        with tempfile.NamedTemporaryFile(suffix=".pt") as file:
-            file.write(data)
-            file.flush()
-            try:
-                ours.append(load_checkpoint(file.name))
-                count["loaded by us"] += 1
-            except CheckpointError as error:
-                print(f"{name}: {error.what.partition(file.name)[2] or error.what}")
-        if theirs and ours and not equal(theirs[0], ours[0]):
-            print(f"{name}: not equal")
-    print(dict(count))
-
-
-if __name__ == "__main__":
-    _report()

@@ -84,15 +84,12 @@ NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
     ("a.safetensors", b"", ModelRefused, "is an empty file"),
     ("a.safetensors", b"PK\3\4", ModelRefused, "does not end as one"),
     ("a.safetensors", b"\xff\0\0\0\0\0\0\0{}", ModelRefused, "ends before its header does"),
-    ("a.safetensors", b"hello", ModelRefused, "of no format that is known here"),
     ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelRefused, "git lfs pull"),
     ("a.pt", b"cos\nsystem\n.", ModelRefused, "safepoint scan"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelRefused, "whatever its name says"),
     ("a", JOBLIB, ModelRefused, "is a joblib file, .* Ask for skops or safetensors"),
     ("a", zlib.compress(JOBLIB, 3), ModelRefused, "If joblib wrote it, ask for skops"),
-    ("a", JOBLIB[:-1], ModelRefused, "is a joblib file"),
     ("a", JOBLIB[:20], ModelRefused, "is of no format that is known here"),
-    ("a", b"\x1f\x8b\x08\0", ModelRefused, "is compressed data, and is not loaded"),
     ("a", b'{"a": 1}', ModelRefused, "is JSON, and is not loaded"),
 ]
 
