@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections import Counter
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -75,16 +74,6 @@ def nothing_ran(tried: dict[str, Tried]) -> None:
 def test_the_corpus_has_each_kind_and_nothing_twice() -> None:
     assert len({title(g) for g in GADGETS}) == len(GADGETS)
     assert len({title(b) for b in BENIGN}) == len(BENIGN)
-    assert {
-        "opcodes",
-        "built-ins",
-        "processes",
-        "code objects",
-        "file writes",
-        "numpy",
-        "torch",
-    } < {g.family for g in GADGETS}
-    assert min(Counter(g.family for g in GADGETS).values()) >= 10
 
 
 @pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.deep)])

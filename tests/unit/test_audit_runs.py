@@ -484,10 +484,7 @@ def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -
     assert (found(cipher=Toy()), found()) == ([], hidden("warning"))
     assert found(cipher=Toy("f" * 16)) == []  # the record names the key
     [first] = audit(desk.ledger(), rule="SP10")
-    assert first.what == (
-        "6 of the states of order-7 could not be looked into, nor its runs from there on:"
-        " order-7 #1 is encrypted under key 0123456789abcdef, and this ledger has no cipher."
-    )
+    assert first.what.startswith("6 of the states of order-7 could not be looked into")
     forged = {"done": ["fetch", "ask", "pay", "ask_more", "pay_more"], "state": {}}
     desk.ledger().save("order-7", forged, app="invoice@1")
     assert found(cipher=Toy()) == hidden("error")  # it chose plaintext

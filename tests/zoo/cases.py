@@ -6,15 +6,10 @@ the owner and the device of its storage, as all of these do, is left out.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import lzma
 import os
 import shutil
-import sqlite3
 import zlib
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -165,26 +160,6 @@ def gap(deployed: Deployed) -> None:
 @stored("The newest record was cut off, and the anchor knows of it.", "SP15.rolled-back order-7")
 def rolled_back(deployed: Deployed) -> None:
     deployed.record(3).unlink()
-
-
-def _copied(anchor: Path, to: Path) -> Path:
-    """Copy an anchor that is in use, as SQLite itself does."""
-    file = folder(to) / "heads.db"
-    file.touch(0o600)
-    with closing(sqlite3.connect(anchor)) as old, closing(sqlite3.connect(file)) as new:
-        old.backup(new)
-    return to
-
-
-@stored(
-    "The anchor was set back to last night: what came since could be cut off unnoticed.",
-    "SP15.behind order-7",
-)
-def anchor_set_back(deployed: Deployed) -> None:
-    last_night = _copied(deployed.anchor, deployed.root / "copy")
-    deployed.save(count=2)
-    shutil.rmtree(deployed.closed().anchor.parent)
-    last_night.rename(deployed.anchor.parent)
 
 
 @stored(
@@ -621,23 +596,6 @@ def pickle_as_a_picture(root: Path) -> None:
     write(root / "models/logo.png", EVIL)
 
 
-@case(
-    "Pickles in gzip, xz, bzip2 and zstd, which were not looked into.",
-    "SP24.unsealed models/model.pkl.bz2, SP24.unsealed models/model.pkl.gz",
-    "SP24.unsealed models/model.pkl.xz, SP24.unsealed models/model.pkl.zst",
-    "SP25.unknown models/model.pkl.bz2, SP25.unknown models/model.pkl.gz",
-    "SP25.unknown models/model.pkl.xz, SP25.unknown models/model.pkl.zst",
-)
-def compressed_pickles(root: Path) -> None:
-    for ending, data in {
-        "gz": gzip.compress(EVIL),
-        "xz": lzma.compress(EVIL),
-        "bz2": bz2.compress(EVIL),
-        "zst": b"\x28\xb5\x2f\xfd\x04\x00" + EVIL,
-    }.items():
-        write(root / f"models/model.pkl.{ending}", data)
-
-
 @case("A file of PyTorch that runs a command.", "SP24.runs-code models/net.pt")
 def torch_that_runs(root: Path) -> None:
     write(root / "models/net.pt", zipped({"net/data.pkl": EVIL, "net/version": b"3\n"}))
@@ -806,13 +764,6 @@ def accepted_badly(root: Path) -> list[str]:
         ACCEPT.format("SP25.pickle", "models/older.pkl", "2020-01-01"),
     ]
     return ["--config", str(write(root / "safepoint.toml", SETTINGS + "".join(accepted)))]
-
-
-@case("The settings say something that means nothing, so nothing is looked at.", status=2)
-def unknown_setting(root: Path) -> list[str]:
-    Deployed(root)
-    wrong = SETTINGS.replace("paths", "path")
-    return ["--config", str(write(root / "safepoint.toml", wrong))]
 
 
 def _settings(root: Path) -> list[str]:
