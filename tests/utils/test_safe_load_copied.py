@@ -176,6 +176,7 @@ def test_it_fails_on_a_loader_that(name: str, on_other_loaders: dict[str, str]) 
     assert re.search(rf"FAILED .*{re.escape(test)}", on_other_loaders[name])
 
 
+@pytest.mark.deep
 def test_the_copied_loader_works_once_there_is_an_optimizer(tmp_path: Path) -> None:
     """Making one puts names of PyTorch's own on the process-wide list. Then a healthy file of
     another kind is refused in one line of the loader's own."""
