@@ -17,7 +17,6 @@ from typing import Any
 import pytest
 
 from safepoint.attacks import Outcome
-from safepoint.attacks.kit import works
 from safepoint.attacks.outcome import HONEST, WANTED
 from tests.harness.optional import need
 
@@ -33,14 +32,11 @@ from langgraph.checkpoint.serde import _msgpack
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from tests.integrations import framework_matrix
-from tests.integrations.framework_runs import pays
 from tests.integrations.framework_stores import (
     AgentFramework,
     LangGraphEncrypted,
-    LangGraphPostgres,
     Nothing,
     Rows,
-    Run,
 )
 
 PAGE = framework_matrix.PAGE.read_text(encoding="utf-8")
@@ -52,9 +48,6 @@ PACKAGES = (
     "langgraph",
     "torch",
     "safetensors",
-)
-each_store = pytest.mark.parametrize(
-    "kind", framework_matrix.STORES.values(), ids=lambda kind: kind.name
 )
 
 
@@ -108,24 +101,6 @@ def test_the_page_says_how_many_attacks_there_are() -> None:
 def test_the_page_names_the_releases_that_ran() -> None:
     named = set(re.findall(rf"\b({'|'.join(PACKAGES)})\s(\d+(?:\.\d+)+)\b(?!\.\d| or newer)", PAGE))
     assert named == {(name, version(name).partition("+")[0]) for name in PACKAGES}
-
-
-@each_store
-def test_a_store_under_attack_works_without_one(
-    kind: type[Run], tmp_path: Path, postgres: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Or what it refuses would prove nothing."""
-    monkeypatch.setattr(LangGraphPostgres, "server", postgres, raising=False)
-    target = kind(tmp_path)
-    assert works(target)
-    assert pays(target)
-    target.client("alice").save("hers", HONEST)
-    assert target.client("alice").latest("hers") == HONEST
-    target.save("victim", HONEST)
-    assert [target.medium.read(name) for name in target.records("victim")]
-    target.delete("victim")
-    with pytest.raises((Nothing, *target.refusals)):
-        target.latest("victim")
 
 
 def test_encrypted_rows_hide_the_state_and_not_the_metadata(tmp_path: Path) -> None:

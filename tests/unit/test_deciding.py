@@ -9,7 +9,6 @@ import stat
 import time
 from collections.abc import Callable
 from contextlib import closing, suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -29,11 +28,9 @@ from safepoint import (
     Ledger,
     SigningKey,
     SQLiteAnchor,
-    Tool,
     Workflow,
     open_ledger,
 )
-from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,
@@ -57,13 +54,6 @@ from tests.unit.terminal import LAST, MORE, talk
 PEOPLE = ("dana", "erin", "opal", "mally")
 OPEN = "The key dana.key has no passphrase. Give it one: ssh-keygen -p -a 64 -f dana.key\n"
 State = dict[str, Any]
-
-
-@dataclass
-class Order:
-    """A type that no approver has."""
-
-    number: int
 
 
 def listed(key: SigningKey, file: Path) -> None:
@@ -172,48 +162,6 @@ def office(tmp_path: Path) -> Office:
 
 
 # --- the question, without the worker's code ----------------------------------------------------
-
-ASKED: dict[str, tuple[Ask, dict[str, Any]]] = {
-    "plain": (Ask("pay"), {}),
-    "a version, and tools": (
-        Ask("pay", {"amount": 1}),
-        {"version": "3", "tools": [Tool("bank", permissions=["pay"])]},
-    ),
-    "a wait that ends": (Ask("pay", {}, timedelta(hours=1)), {}),
-    "nothing follows": (Ask("pay", {}), {"last": True}),
-    "hides": (Ask("pay", {"to": "ACME\u202e  \x1b[2J", "\u0430mount": b"\0", "$x": None}), {}),
-}
-
-
-@pytest.mark.parametrize(("name", "tenant"), [*((each, "") for each in ASKED), ("plain", "acme")])
-def test_the_records_ask_what_the_worker_asks(office: Office, name: str, tenant: str) -> None:
-    """To the byte, with a public key, and without its code and its types."""
-    asked, options = ASKED[name]
-    ledger, flow = office.ledger(codec=Codec([Order])), office.flow(asked, **options)
-    reader = office.ledger(office.writer.public, journal=None)
-    if tenant:
-        ledger, reader = ledger.tenant(tenant), reader.tenant(tenant)
-    run = flow.start(ledger, thread="order-7", order=Order(7))
-    assert run.question is not None
-    assert [each.text for each in open_questions(reader, "order-7")] == [run.question.text]
-    with pytest.raises(DecodeError):
-        reader.latest("order-7")
-
-    answers = flow.gate.answers
-    assert answers is not None
-    opal = Approver("opal", office.keys["opal"])
-    hold = answers.hold(opal, "invoices", "order-7", tenant=tenant)
-    with pytest.raises(NotOwner, match="has held"):  # which leaves a note behind the question
-        flow.resume(ledger, "order-7")
-    assert open_questions(reader, "order-7") == [run.question]
-    answers.release(opal, "invoices", "order-7", hold.hold, tenant=tenant)
-
-    dana = Approver("dana", office.keys["dana"])
-    with suppress(KeyError):  # of an amount that was not asked for
-        flow.resume(
-            ledger, "order-7", approvals=[dana.approve(open_questions(reader, "order-7")[0])]
-        )
-    assert open_questions(reader, "order-7", flow.gate) == []
 
 
 def test_what_is_like_an_adapters_record_is_refused_and_no_traceback(office: Office) -> None:
