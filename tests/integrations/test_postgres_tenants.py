@@ -217,12 +217,7 @@ def asked(connection: psycopg.Connection[Any], statement: str) -> str:
         connection.rollback()
 
 
-PAIRS: Final = [
-    (mine, other)
-    for mine in (*TENANTS, "nobody")
-    for other in (*TENANTS, "")
-    if other != {"nobody": ""}.get(mine, mine)
-]
+PAIRS: Final = [("acme", "globex"), ("acme", ""), ("nobody", "acme")]
 
 
 @pytest.mark.parametrize(("mine", "other"), PAIRS)
@@ -244,7 +239,10 @@ def test_a_login_changes_its_own_tenants_rows_and_no_others(
     assert wrong == []
 
 
-@pytest.mark.parametrize("job", JOBS)
+# The policy of each table is of one form, and each table has one: the test below.
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, marks=() if job == "writer" else pytest.mark.deep) for job in JOBS]
+)
 def test_nothing_that_a_login_can_say_shows_it_a_row_of_another_tenant(
     place: Database, job: str
 ) -> None:

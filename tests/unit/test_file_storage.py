@@ -19,7 +19,6 @@ from safepoint.core.errors import (
     ConfigurationError,
     Conflict,
     LimitExceeded,
-    NotOwner,
     RolledBack,
     SealBroken,
     Unavailable,
@@ -333,16 +332,6 @@ MALFORMED_LEASES = [
     b"safepoint-lease/2 1 - -\n",
     b"safepoint-lease/1 1 - -\n" + bytes(4_000_000),
 ]
-
-
-def test_a_lease_that_is_refused_leaves_no_folder(
-    storage: FileCheckpointStorage, root: Path
-) -> None:
-    lease = Lease("a", "worker-a", 1, NOW)
-    for act in (lambda: storage.renew(lease, 60), lambda: storage.release(lease)):
-        with pytest.raises(NotOwner):
-            act()
-    assert tree(root) == []
 
 
 def test_a_lease_that_the_disk_did_not_confirm_is_not_said_to_be_unsaved(
