@@ -294,12 +294,11 @@ def test_a_file_that_others_could_write_is_refused_wherever_it_counts(
     storage: FileCheckpointStorage,
     root: Path,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     name: str,
     kind: str,
 ) -> None:
     fill(storage, root, 9)
-    said = planted(kind, root / "a" / name, tmp_path / "outside", monkeypatch)
+    said = planted(kind, root / "a" / name, tmp_path / "outside")
     before = tree(root)
     for call in every_look(storage) if name == "base" else every_write(storage, 10):
         with pytest.raises(Unsafe, match=f"{root}/a/{name} {said}"):

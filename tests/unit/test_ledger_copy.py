@@ -202,23 +202,6 @@ def remembered(anchor: InMemoryAnchor) -> InMemoryAnchor:
     return frozen
 
 
-def test_a_copy_up_to_a_head_ends_there(storage: Memory, target: Memory) -> None:
-    anchor = InMemoryAnchor()
-    source = opened(storage, anchor)
-    fill(source, 4)
-    source.prune(THREAD, keep=3)
-    before = remembered(anchor)
-    fill(source, 2)
-    fill(source, 2, OTHER)
-    assert source.copy_to(new(target), up_to=before) == 3
-    assert list(target.threads()) == [THREAD]
-    assert list(new(target).history(THREAD)) == list(source.history(THREAD))[:3]
-    with pytest.raises(RolledBack, match="ends at #4, and the anchor has seen #6"):
-        new(target, anchor).latest(THREAD)
-    assert new(target, anchor).accept_loss(THREAD)[1] == before.read(STORE, THREAD)
-    assert new(target, anchor).save(THREAD, {"n": 5}).sequence == 5
-
-
 def test_a_copy_leaves_no_tenant_out(storage: Memory, target: Memory) -> None:
     """Also up to a head; and threads that are named are the ledger's own."""
     anchor = InMemoryAnchor()

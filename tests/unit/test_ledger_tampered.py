@@ -191,22 +191,6 @@ def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Memory) -
 # A base whose key was taken off the ring
 
 
-@pytest.mark.parametrize("keep", [1, 3])
-def test_a_base_of_a_stolen_key_counts_only_in_a_copy_by_whoever_pruned(
-    storage: Memory, keep: int
-) -> None:
-    """A thief could have pruned as well, so somebody must say that it was not the thief."""
-    anchor, before, target = InMemoryAnchor(), InMemoryAnchor(), Memory()
-    fill(opened(storage, before), 5)
-    opened(storage, anchor).verify(THREAD, anchor=True)
-    opened(storage, anchor).prune(THREAD, keep=keep)
-    for use in (USES["verify"], USES["history"], lambda it: it.accept_loss(THREAD)):
-        with pytest.raises(SealBroken, match="which is not on this keyring"):
-            use(opened(storage, anchor, keys=Keyring(NEW)))
-    copy = opened(target, keys=Keyring(NEW))
-    assert opened(storage, anchor).copy_to(copy, up_to=before) == copy.verify(THREAD) == keep
-
-
 # ---------------------------------------------------------------- what the anchor has seen
 
 NOBODYS = "sha256:" + "0" * 64

@@ -347,8 +347,13 @@ def test_a_save_is_two_round_trips_and_notices_what_is_gone(
     worker = ledger(storage)
     worker.save("t", 1)
     asked, run = list[object](), storage._run
+
+    def counted(act: Callable[..., Any]) -> Any:
+        asked.append(act)
+        return run(act)
+
     with monkeypatch.context() as patched:
-        patched.setattr(storage, "_run", lambda act: (asked.append(act), run(act))[1])
+        patched.setattr(storage, "_run", counted)
         worker.save("t", 2)
     assert len(asked) == 2
     database.server.psql(

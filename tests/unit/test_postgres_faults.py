@@ -239,21 +239,3 @@ def test_an_open_transaction_after_a_release_blocks_no_thread_of_another_login(
                 mallory.execute(statement.encode())
             storage.append("t", 1, b"one")
         assert storage.read("t", 1) == b"one"
-
-
-def test_a_save_that_waits_for_a_lock_after_it_was_cut_is_not_said_to_be_nothing(
-    database: Database,
-) -> None:
-    """The first try goes on without its client. While it may, nobody says what comes of it."""
-    with (
-        Network(database.server.port) as network,
-        PostgresCheckpointStorage(
-            make_conninfo(database.worker(1), port=str(network.port)), wait_seconds=1
-        ) as storage,
-    ):
-        storage.append("t", 1, b"one")
-        with psycopg.connect(database.owner) as holder:
-            holder.execute("select from safepoint.threads for update")
-            network.lose(INSERT, "during")
-            said = refused(Unavailable, lambda: storage.append("t", 2, b"two"))
-            assert "Whether checkpoint 2 of thread 't' was saved is not known." in said

@@ -122,13 +122,11 @@ def test_no_name_means_anything_to_sqlite(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
 @pytest.mark.parametrize("kind", ["link", "fifo", "second name", "mode"])
-def test_none_of_the_files_is_a_link_or_of_others(
-    path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: str
-) -> None:
+def test_none_of_the_files_is_a_link_or_of_others(path: Path, suffix: str, kind: str) -> None:
     SQLiteCheckpointStorage(path).close()
     file, outside = Path(f"{path}{suffix}"), path.parent.parent / "outside"
     file.unlink(missing_ok=True)
-    found = planted(kind, file, outside, monkeypatch)
+    found = planted(kind, file, outside)
     before = outside.read_bytes() if outside.exists() else b""
     with pytest.raises(Unsafe, match=found):
         SQLiteCheckpointStorage(path)

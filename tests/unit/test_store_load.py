@@ -6,12 +6,9 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
-from benchmarks.engines import OnPostgres, OnSqlite, Worked
+from benchmarks.engines import OnSqlite, Worked
 from benchmarks.load import Share, Workers, missing_of, save_all
 from safepoint import Conflict
-from tests.harness.postgres import Database
 
 WORKERS = 8
 THREADS = 6
@@ -38,8 +35,9 @@ def race(store: Worked, thread: str) -> list[int]:
     return won
 
 
-def check(opener: OnSqlite | OnPostgres) -> None:
+def test_8_processes_lose_nothing_on_sqlite(tmp_path: Path) -> None:
     """Save from 8 processes, each with threads of its own; then all want one thread."""
+    opener = OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor")
     opener.open(0).close()
     shares = [
         Share(tuple(f"order-{worker}-{n}" for n in range(THREADS)), CHECKPOINTS)
@@ -59,14 +57,3 @@ def check(opener: OnSqlite | OnPostgres) -> None:
     assert store.ledger.verify("raced") == len(wins)
     store.close()
     assert opener.count() == WORKERS * THREADS * CHECKPOINTS + len(wins)
-
-
-def test_8_processes_lose_nothing_on_sqlite(tmp_path: Path) -> None:
-    check(OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor"))
-
-
-@pytest.mark.deep
-def test_8_processes_lose_nothing_on_postgresql(database: Database) -> None:
-    """One login for all: a thread that another login wrote is refused without a lease."""
-    dsns = dict.fromkeys(range(WORKERS), database.worker(1))
-    check(OnPostgres("", database.owner, dsns, database.anchor))
