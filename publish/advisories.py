@@ -82,20 +82,28 @@ def markdown(project: Project) -> str:
 
 
 def in_short(project: Project) -> str:
-    """Return which release of each package has every fix, and the advisories that ask for it."""
+    """Return which release of each package has every fix, and which one the pages ran on."""
     packages: dict[str, list[Advisory]] = {}
     for each in read(project):
         packages.setdefault(each.package, []).append(each)
-    rows = ["| package | at least | because of |", "|:---|:---|:---|"]
+    ran = pins(project)
+    rows = ["| package | at least | these pages ran on | because of |", "|:---|:---|:---|:---|"]
     for name, found in packages.items():
         releases = [each.release for each in found]
-        least = max(releases, key=_order) if all(releases) else "see the entries"
+        least = max(releases, key=order) if all(releases) else "see the entries"
         because = ", ".join(f"[{each.id}](#{each.anchor})" for each in found)
-        rows.append(f"| {name} | {least} | {because} |")
+        rows.append(f"| {name} | {least} | {ran.get(name, '–')} | {because} |")
     return "\n".join(rows)
 
 
-def _order(release: str) -> tuple[int, ...]:
+def pins(project: Project) -> dict[str, str]:
+    """Return the releases that the tests install, by package."""
+    file = project.root / "requirements.txt"
+    return dict(re.findall(r"^([\w.-]+)==([\w.]+)", file.read_text("utf-8"), re.MULTILINE))
+
+
+def order(release: str) -> tuple[int, ...]:
+    """Return what sorts releases from old to new."""
     return tuple(map(int, re.findall(r"\d+", release)))
 
 
