@@ -76,7 +76,7 @@ def _scanned(path: str) -> int:
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
         reason = f"{each.verdict.capitalize()}: {each.reason}" if each.reason else "Plain data."
         print(f"  {where}{wants}{reason}")
-    for line in filter(None, (found.refused, *found.unseen)):
+    for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):
         print(f"  {line}")
     if found.tensors:
         print(f"  {counted(len(found.tensors), 'tensor')}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import os
 import re
@@ -67,7 +68,9 @@ _JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:([{\[])|["\-0-9tfn])'
 _OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
-_MAY_PICKLE: Final = re.compile(rb"__pickled__|\\u00[4-7][0-9a-f]", re.IGNORECASE)
+_MAY_PICKLE: Final = re.compile(
+    rb'__pickled__|"(?:auto_map|custom_pipelines)"|\\u00[4-7][0-9a-f]', re.IGNORECASE
+)
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
 _ARRAY: Final = b"\x93NUMPY"
 # As NumPy writes it. It evaluates the header: '|\x4f' and 'object' are arrays of objects, too.
@@ -94,6 +97,8 @@ _H5PY: Final = "Load it with h5py, which runs nothing. "
 _KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
+_REMOTE: Final = ("auto_map", "custom_pipelines")  # of a config of Hugging Face
+_CODE_NAME: Final = re.compile(r'"((?:[\w./-]+--)?\w+(?:\.\w+)+)"')  # repository--module.Class
 
 
 class Format(StrEnum):
@@ -358,6 +363,7 @@ class Inspection(NamedTuple):
         unseen: what was not looked into, each as a sentence.
         refused: why it is refused as a whole: it is two things at once, or damaged.
         tensors: those of a model, by name, each with `dtype` and `shape`.
+        code: what Transformers imports because of it with `trust_remote_code=True`.
     """
 
     kind: Format
@@ -366,15 +372,19 @@ class Inspection(NamedTuple):
     unseen: tuple[str, ...] = ()
     refused: str = ""
     tensors: Mapping[str, Any] = MappingProxyType({})
+    code: tuple[str, ...] = ()
 
     @property
     def plain(self) -> bool:
         """Whether everything was seen and is data."""
-        return not (self.unseen or self.refused) and all(pickle.plain for pickle in self.pickles)
+        odd = self.unseen or self.refused or self.code
+        return not odd and all(pickle.plain for pickle in self.pickles)
 
     @property
     def what(self) -> str:
         """What it is to anyone who wants to load it, as a sentence about "it"."""
+        if self.code:
+            return f"It names code that trust_remote_code=True runs: {', '.join(self.code)}."
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not self.wants and any(reasons):
             return next(filter(None, reasons))
@@ -390,6 +400,8 @@ class Inspection(NamedTuple):
     def do(self) -> str:
         """What to do with it; empty if it is not a model."""
         verdict, kind = self.verdict, self.kind
+        if self.code:
+            return "Read that code before you let it run, or leave trust_remote_code off."
         is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model):
             return advice(self.wants, has_tensors=is_model)
@@ -401,7 +413,7 @@ class Inspection(NamedTuple):
         found = {pickle.verdict for pickle in self.pickles}
         if self.kind is Format.TORCH_SCRIPT or Verdict.RUNS_CODE in found:
             return Verdict.RUNS_CODE
-        if Verdict.NEEDS_CODE in found:
+        if self.code or Verdict.NEEDS_CODE in found:
             return Verdict.NEEDS_CODE
         if self.refused or Verdict.REFUSED in found:
             return Verdict.REFUSED
@@ -493,6 +505,7 @@ class _Inspector:
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
         self._tensors: Mapping[str, Any] = {}
+        self._code: tuple[str, ...] = ()
         self._model: str | None = None  # why a PyTorch file is more than tensors
         self._describes = False  # whether this is the pickle that describes the tensors
 
@@ -524,7 +537,7 @@ class _Inspector:
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
         seen = tuple(self._pickles), tuple(self._unseen)
-        return Inspection(kind, self._size, *seen, tensors=self._tensors)
+        return Inspection(kind, self._size, *seen, tensors=self._tensors, code=self._code)
 
     def _zipped(self) -> None:
         model = self._kind is Format.TORCH_ZIP
@@ -652,7 +665,7 @@ class _Inspector:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = f"{where or 'It'} is not strict JSON, and may hold pickles."
+                what = f"{where or 'It'} is not strict JSON, and may hold pickles or name code."
                 if self._members:
                     self._unseen.append(what)
                 else:
@@ -665,6 +678,8 @@ class _Inspector:
                     f"{place or 'It'} is marked as a pickle, and is not base64.", _LOOK
                 )
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
+        told = {key: value[key] for key in _REMOTE if value.get(key)} if type(value) is dict else {}
+        self._code = tuple(sorted({*_CODE_NAME.findall(json.dumps(told))})) or tuple(told)
 
     def _array(self, where: str, data: IO[bytes], head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
