@@ -644,7 +644,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _check_run(self, thread: str, control: RunControl | None) -> None:
         run = self._lines.first(self._whose(thread))
         if run and control and run.control is not control:
-            raise _busy(thread, "has taken over")
+            raise _busy(thread, "has taken over, and tasks of this one may have run")
         if run and control and run.refused:
             raise run.refused
 
@@ -691,7 +691,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 begins = not parent and (own or (key.space and self.time_travel))
                 branches = begins or metadata.get("source") in ("fork", "update")
                 if not (branches or parent in thread.addressed or newest in (parent, key)):
-                    raise _busy(place.thread, "went on from this checkpoint first")
+                    raise _busy(place.thread, "went on first, and tasks of this one may have run")
                 how: Any = {"app": self.app, "tools": self.tools, "after": thread.state}
                 try:
                     saved = self.ledger.save(thread.name, value, label=key.label("c"), **how)
@@ -1347,8 +1347,8 @@ def _busy(thread: str, why: str) -> Conflict:
     """Return the error for a request whose thread another run has."""
     return Conflict(
         f"Another run of the thread {quoted(thread)} {why}.",
-        "Nothing of this one is kept. Answer its request with status 409, try again later, or let"
-        ' requests wait for one another: SealedSaver(..., busy="wait").',
+        "Nothing of this one is kept. Answer its request with status 409, or let requests to one"
+        ' process wait: SealedSaver(..., busy="wait"). Name each of several processes: worker=...',
         "busy",
     )
 
