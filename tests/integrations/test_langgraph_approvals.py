@@ -152,6 +152,19 @@ def test_a_task_of_the_functional_interface_can_ask() -> None:
     assert len(result) == 2
 
 
+@pytest.mark.parametrize("first", ["", True, None])
+def test_a_thread_that_waited_at_a_plain_interrupt_asks_whatever_it_is_resumed_with(
+    first: Any,
+) -> None:
+    office = Office()
+    graph = _graph(lambda _: {"paid": interrupt("Pay?")}, office.saver())
+    graph.invoke({"amount": 42}, RUN)
+    graph = office.graph()
+    asked = _question(graph.invoke(None if first is None else Command(resume=first), RUN))
+    assert office.saver().waiting("Order 7") == [(asked, False)]
+    assert _resume(graph, DANA.approve(asked))["paid"] == "42 by dana"
+
+
 def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
     office = Office()
     graph = office.graph(time_travel=True)

@@ -379,7 +379,7 @@ def test_unsigned_state_is_moved_by_what_it_is() -> None:
     unused()
     noun, command = "1 file", "move old invoices"
     status, out, _ = said(*command.split())
-    first, totals, nothing, _ = out.splitlines()
+    first, totals, nothing = out.splitlines()
     assert (status, first.partition(" ")[2][:28]) == (0, "would be sealed as order-1, ")
     assert totals == f"{noun}: 1 would be sealed, 0 there already, 0 refused."
     assert nothing.startswith("Nothing was written.")
