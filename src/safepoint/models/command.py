@@ -13,7 +13,8 @@ from safepoint.core.errors import CheckpointError, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import open_model
-from safepoint.models.look import inspect
+from safepoint.models.look import Verdict, inspect
+from safepoint.models.reader import needed
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.shared.terminal import add, counted, flag, keyring_of
@@ -74,7 +75,9 @@ def _scanned(path: str) -> int:
     for each in found.pickles:
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
-        reason = f"{each.verdict.capitalize()}: {each.reason}" if each.reason else "Plain data."
+        code = f" of {needed(each.wants)}" if each.verdict is Verdict.NEEDS_CODE else ""
+        reason = f"{each.verdict.capitalize()}{code}: {each.reason}"
+        reason = reason if each.reason else "Plain data."
         print(f"  {where}{wants}{reason}")
     for line in filter(None, (found.refused, *found.unseen)):
         print(f"  {line}")

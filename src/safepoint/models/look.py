@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import io
+import json
 import math
 import os
 import re
@@ -40,7 +41,7 @@ from safepoint.models.limits import (
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.reader import advice, is_data, named_tensors, rank, read_model, told
+from safepoint.models.reader import advice, is_data, named_tensors, needed, rank, read_model, told
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
 from safepoint.models.zips import (
     DEFLATED,
@@ -63,8 +64,8 @@ _DEPTH: Final = 200
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
-_JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
-_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")  # not a text that speaks of pickles
+_JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn]|\Z)')
+_OBJECT: Final = re.compile(rb"\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
 _MAY_PICKLE: Final = re.compile(rb"__pickled__|\\u00[4-7][0-9a-f]", re.IGNORECASE)
@@ -378,7 +379,9 @@ class Inspection(NamedTuple):
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not self.wants and any(reasons):
             return next(filter(None, reasons))
-        asks = f", and asks for {told(self.wants)}" if self.wants else ""
+        code = needed(self.wants)
+        asks = f"needs the code of {code}:" if code else "asks for"
+        asks = f", and {asks} {told(self.wants)}" if self.wants else ""
         return f"It is {self.kind.sentence}{asks}."
 
     @property
@@ -588,8 +591,8 @@ class _Inspector:
             self._stack(where, data)
             return
         found = asks(data, self._limits)
-        if not found.asks and _JSON.match(head):
-            self._json(where, read_at(data, 0, self._limits.data_bytes + 1))
+        if not found.asks and _JSON.match(_as_utf8(head)):
+            self._json(where, _as_utf8(read_at(data, 0, self._limits.data_bytes + 1)))
         self._pickled(where, data, found, sure=sure)
 
     def _pickled(self, where: str, data: IO[bytes], found: Scan, *, sure: bool) -> None:
@@ -714,6 +717,11 @@ def is_harmless(data: bytes) -> bool:
     except UnicodeDecodeError:
         return not wide and _CONTROL.search(data) is None
     return "\0" not in text
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """Return JSON in UTF-8: parsers take it in UTF-16 and UTF-32, too, and find out which."""
+    return data.decode(json.detect_encoding(data), "replace").encode()
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:

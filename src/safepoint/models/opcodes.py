@@ -90,10 +90,10 @@ def read_at(file: IO[bytes], position: int, size: int) -> bytes:
 _Instruction = tuple[_Info, int, int, int]
 
 
-def _instructions(data: bytes, start: int) -> Iterator[_Instruction]:
+def _instructions(data: bytes, start: int, *, goes_on: bool = False) -> Iterator[_Instruction]:
     """Yield each instruction: what it is, where it and its argument begin, and where it ends.
 
-    It ends behind STOP, or where the bytes do.
+    It ends behind STOP, or where the bytes do. `goes_on` says that the file has more than these.
 
     Raises:
         DecodeError: there is something else.
@@ -115,7 +115,9 @@ def _instructions(data: bytes, start: int) -> Iterator[_Instruction]:
         elif info.lines:
             for line in range(info.lines):
                 newline = data.find(b"\n", end)
-                if newline < 0 and line == 1:  # some take the last letter of a file for one
+                if (
+                    newline < 0 and line == 1 and not goes_on
+                ):  # some take the last letter of a file for one
                     newline = size - 1 if end < size else -1
                 if newline < 0:
                     return
@@ -413,7 +415,7 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
     end = frame = 0
     name, broken = "", None
     try:
-        for info, at, begin, end in _instructions(data, 0):
+        for info, at, begin, end in _instructions(data, 0, goes_on=len(data) < size):
             name, argument = info.name, data[begin:end]
             if count >= limits.opcodes:
                 raise over(limits, "opcodes")

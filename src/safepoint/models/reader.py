@@ -359,6 +359,15 @@ def told(names: Iterable[str]) -> str:
     return " ".join([", ".join(ordered[:most]), *more])
 
 
+def needed(names: Iterable[str]) -> str:
+    """Return whose code a file needs; nothing if what it asks for may run code anyway."""
+    if any(rank(name) < 2 for name in names):
+        return ""
+    tops = {name.partition(".")[0] for name in names}
+    its_own = ["the script that wrote it"] if "__main__" in tops else []
+    return ", ".join([*sorted(tops - {"__main__"}), *its_own])
+
+
 def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
     """Return what to do with a file that wants these, to whoever was given it and who made it."""
     least = min(map(rank, names))
@@ -372,7 +381,9 @@ def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:
     """Return the error for names that are not on the list."""
     names = {*(named(*pair) for pair in wanted), *unclear}
     verb = "is" if len(names) == 1 else "are"
-    return ModelRefused(f"The file wants {told(names)}, which {verb} not data.", advice(names))
+    code = f": it needs the code of {whose}" if (whose := needed(names)) else ""
+    what = f"The file wants {told(names)}, which {verb} not data{code}."
+    return ModelRefused(what, advice(names))
 
 
 # --- names that are built
