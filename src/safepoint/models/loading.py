@@ -95,7 +95,7 @@ def load_checkpoint(
         MissingPackage: PyTorch is not installed.
         ConfigurationError: there is a seal and no keys.
     """
-    with open_vouched(path, safe, keys, name, limits) as model:
+    with open_model(path, limits, keys, name, safe=safe) as model:
         # The literal, and nothing that is only false.
         is_free = safe is False and model.kind is not Format.SAFETENSORS
         state = _unrestricted(model) if is_free else restricted(model, limits)
@@ -130,7 +130,7 @@ def load_tensors(
     Raises:
         CheckpointError: as `load_checkpoint`, but for names that are not data.
     """
-    with open_vouched(path, True, None, None, limits) as model:
+    with open_model(path, limits) as model:
         torch = package()
         if model.kind is Format.SAFETENSORS:
             return Tensors(open_tensors(model.file, limits), {})
@@ -166,39 +166,6 @@ class ModelFile:
 
 
 @contextmanager
-def open_vouched(
-    path: str | os.PathLike[str],
-    safe: bool,
-    keys: Keyring | None,
-    name: str | None,
-    limits: ModelLimits,
-) -> Iterator[ModelFile]:
-    """Open a model for a load: its seal is verified, and an unrestricted load without one is said.
-
-    Raises:
-        LimitExceeded: the memory does not suffice, at whatever point.
-        CheckpointError: as `open_model`.
-    """
-    try:
-        with open_model(path, limits, keys, name) as model:
-            if keys is None and safe is False and model.kind is not Format.SAFETENSORS:
-                warnings.warn(
-                    f"{model.shown} is loaded without restriction, so it can run code, and nothing"
-                    " verified who made it. Pass keys= to verify its seal, or convert it to"
-                    " safetensors.",
-                    UnrestrictedLoad,
-                    stacklevel=4,
-                )
-            yield model
-    except CheckpointError:
-        raise
-    except Exception as error:
-        if not wants_memory(error):
-            raise
-        raise no_memory(shell(os.fspath(path))) from None
-
-
-@contextmanager
 def open_model(
     path: str | os.PathLike[str],
     limits: ModelLimits,
@@ -206,6 +173,7 @@ def open_model(
     named: str | None = None,
     *,
     load: bool = True,
+    safe: bool = True,
 ) -> Iterator[ModelFile]:
     """Open a model file. If there are keys, its seal is verified before anything else is read.
 
@@ -219,13 +187,15 @@ def open_model(
         keys: what its seal is verified with.
         named: the name that the seal must be of. Left out, it is the file's.
         load: whether it is to be loaded, so that it has to be of a format that is.
+        safe: False warns of an unrestricted load that nothing vouches for.
 
     Raises:
         NotFound: there is no such file; or there are keys and no seal.
         Unavailable: it is a folder, a pipe or a device, or cannot be read.
         SealBroken: its seal is not genuine, or of another file.
         ConfigurationError: it is to be loaded, and there is a seal and no keys.
-        LimitExceeded: it is larger than `limits.file_bytes`.
+        LimitExceeded: it is larger than `limits.file_bytes`; or, at whatever point, the memory does
+            not suffice.
         ModelRefused: it is empty, two things at once, not what its name says, or not loaded.
     """
     name = str(Path(path))
@@ -245,6 +215,14 @@ def open_model(
         if load and not _is_private(source.fileno()):
             file = stack.enter_context(copied(source))
             found = _admitted(name, file, sealed, limits, load)
+        if keys is None and safe is False and found[0] is not Format.SAFETENSORS:
+            warnings.warn(
+                f"{shell(name)} is loaded without restriction, so it can run code, and nothing"
+                " verified who made it. Pass keys= to verify its seal, or convert it to"
+                " safetensors.",
+                UnrestrictedLoad,
+                stacklevel=4,
+            )
         yield ModelFile(name, file, size, *found, sealed)
 
 
@@ -281,7 +259,7 @@ def copied(file: IO[bytes]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _about(shown: str) -> Iterator[None]:
-    """Let a refusal say which file it is about."""
+    """Let a refusal say which file it is about, and a lack of memory be one."""
     try:
         yield
     except (ModelRefused, LimitExceeded) as error:
@@ -291,6 +269,12 @@ def _about(shown: str) -> Iterator[None]:
         begins = _ABOUT.match(what)
         what = f"{shown}{what[begins.end() :]}" if begins else f"{shown}: {what}"
         raise type(error)(what, error.do) from None
+    except CheckpointError:
+        raise
+    except Exception as error:
+        if not wants_memory(error):
+            raise
+        raise no_memory(shown) from None
 
 
 def _is_private(descriptor: int) -> bool:

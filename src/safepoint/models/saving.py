@@ -21,7 +21,7 @@ from safepoint.core import files
 from safepoint.core.errors import ConfigurationError, Conflict, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
-from safepoint.models.loading import SAFETENSORS, open_model, open_vouched, restricted
+from safepoint.models.loading import SAFETENSORS, open_model, restricted
 from safepoint.models.packing import pack, write_packed
 from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
 from safepoint.models.tensors import PREFIX, read_table, write_into
@@ -38,7 +38,6 @@ def save_checkpoint(
     *,
     key: SigningKey,
     name: str | None = None,
-    app: str = "",
 ) -> str:
     """Save a model, or all that a training run needs to continue, in files that cannot execute.
 
@@ -66,7 +65,6 @@ def save_checkpoint(
         state: a state dict, or a dict of those and of plain values: epoch, learning rate, RNG.
         key: the key to seal it with.
         name: the name that the seal is bound to. Left out, it is the file's.
-        app: what wrote it, as it should be in the seal.
 
     Returns:
         The digest of the file.
@@ -89,7 +87,7 @@ def save_checkpoint(
         write_into(file.fileno(), packed.tensors)
         return packed.rest
 
-    return _publish(target, model, key, write, app=app).digest
+    return _publish(target, model, key, write).digest
 
 
 def seal_model(path: str | os.PathLike[str], *, key: SigningKey, name: str | None = None) -> str:
@@ -186,7 +184,7 @@ def convert(
     """
     path = _target(target)
     new = name_of(path, name)
-    with open_vouched(source, True, keys, name, limits) as model:
+    with open_model(source, limits, keys, name) as model:
 
         def write(file: BinaryIO) -> bytes:
             return write_packed(restricted(model, limits), file, limits)
@@ -212,7 +210,6 @@ def _publish(
     key: SigningKey,
     write: Callable[[BinaryIO], bytes],
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
-    app: str = "",
 ) -> Converted:
     """Let `write` fill a file and return the rest, look at it as a reader will, and seal it.
 
@@ -239,7 +236,7 @@ def _publish(
                 os.fsync(fd)
                 with disk.locked(folder, parent):
                     _check_free(path, folder)
-                    _name(path, temp, folder, make_seal(sealed, key, app=app))
+                    _name(path, temp, folder, make_seal(sealed, key))
         finally:
             _remove(temp, folder)
     return Converted(path, sealed.digest, tensors, size)
@@ -247,13 +244,10 @@ def _publish(
 
 def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
     """Give both their names: the seal first, since a model counts once it is there."""
-    name, aside = Path(path).name, _temp()
+    name = Path(path).name
     made = []
-    # What a crash left. Or it is another's, whose model is on its way.
-    with suppress(FileNotFoundError):
-        os.rename(name + ENDING, aside, src_dir_fd=folder, dst_dir_fd=folder)
     try:
-        disk.put(path + ENDING, folder, seal, temp=_temp())
+        disk.put(path + ENDING, folder, seal, over=True, temp=_temp())  # over what a crash left
         made.append(name + ENDING)
         os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         made.append(name)
@@ -261,12 +255,8 @@ def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
     except BaseException:
         for each in reversed(made):
             _remove(each, folder)
-        with suppress(OSError):
-            os.link(aside, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder)
         _check_free(path, folder)
         raise
-    finally:
-        _remove(aside, folder)
 
 
 def _check_free(path: str, folder: int) -> None:
