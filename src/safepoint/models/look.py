@@ -1,4 +1,4 @@
-"""What a file is, and what the pickles in it would do: told by its content, without doing it.
+"""What a file is, and what the pickles in it would do: known by its content, without doing it.
 
 This is the one path from bytes to a verdict. How much there is to look at was chosen by whoever
 wrote the file, so everything is bounded; and what was not looked into is said and is never fine.
@@ -41,7 +41,7 @@ from safepoint.models.limits import (
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.reader import advice, is_data, named_tensors, needed, rank, read_model, told
+from safepoint.models.reader import advice, is_data, listed, named_tensors, needed, rank, read_model
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
 from safepoint.models.zips import (
     DEFLATED,
@@ -180,7 +180,7 @@ def identified(
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
     to nothing: before the first or between the members of an archive, behind its end, behind a
-    pickle. Some are told by their beginning alone; anyone who loads those measures the rest.
+    pickle. Some are known by their beginning alone; anyone who loads those measures the rest.
 
     Args:
         file: the file.
@@ -325,7 +325,7 @@ class Inspected(NamedTuple):
     Attributes:
         where: its place in the file, empty if it is the whole file.
         imports: what it asks for, such as `os.system`: what may run code first. A name that is only
-            known when it runs is told as such.
+            known when it runs is listed as such.
         wants: those of them that stand for no data.
         reason: why it is not data that can be read without running anything; empty if it is.
     """
@@ -381,7 +381,7 @@ class Inspection(NamedTuple):
             return next(filter(None, reasons))
         code = needed(self.wants)
         asks = f"needs the code of {code}:" if code else "asks for"
-        asks = f", and {asks} {told(self.wants)}" if self.wants else ""
+        asks = f", and {asks} {listed(self.wants)}" if self.wants else ""
         return f"It is {self.kind.sentence}{asks}."
 
     @property
@@ -426,7 +426,7 @@ def inspect(
 
     Its content decides, never its name. It goes into PyTorch archives, zip archives, NumPy arrays
     of objects, and texts with pickles in base64. An archive in an archive, or what is compressed,
-    is told and not looked into. What two readers could take for two things is refused.
+    is listed and not looked into. What two readers could take for two things is refused.
 
     ```python
     from safepoint.models import inspect
