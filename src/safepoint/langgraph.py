@@ -22,7 +22,7 @@ import threading
 import time
 from collections import Counter, defaultdict, deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar, copy_context
 from copy import copy
@@ -196,8 +196,8 @@ class _Run(BaseCallbackHandler):
     def on_chain_end(self, *_: Any, **__: Any) -> None:
         with _LINES_LOCK:
             self.ended = True
-            for leave in self.leaves:
-                leave()
+            left = [leave() for leave in self.leaves]
+        wait(each for each in left if isinstance(each, Future))  # before the run's answer goes out
 
     on_chain_error = on_chain_end
 
@@ -246,6 +246,7 @@ class _Lines:
                 around = _called(around.outer)
             self._lines[whose], run.control = line, control
             turn = line[ref(run)] = Future()
+            run.run_inline = False  # its end waits for a lease, and an event loop does not
             run.call_at_end(self._leave, whose, ref(run))
             run.call_at_end(leave)
             self._call(line)

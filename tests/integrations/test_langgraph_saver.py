@@ -826,6 +826,28 @@ def test_on_postgresql_a_worker_has_a_thread_while_its_run_goes_on_or_until_it_i
     assert two.invoke(Command(resume="yes"), run)["answer"] == "yes"
 
 
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_who_has_an_answer_can_ask_another_worker_at_once(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lease of a run, however slowly it is let go, is free before its answer goes out."""
+    storage, anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
+    one, two = (SealedSaver(opened(storage, anchor=anchor, worker=name)) for name in ("one", "two"))
+    release = one.ledger.owners.release
+
+    def slowly(name: str) -> None:
+        time.sleep(0.3)
+        release(name)
+
+    monkeypatch.setattr(one.ledger.owners, "release", slowly)
+    for saver in (one, two, one):
+        graph = _line("step").compile(saver)
+        if mode == "sync":
+            graph.invoke({"steps": []}, _run("t"))
+        else:
+            asyncio.run(graph.ainvoke({"steps": []}, _run("t")))
+
+
 @pytest.mark.parametrize("durability", ["async", "sync", "exit"])
 def test_a_save_that_is_refused_in_a_subgraph_that_asks_is_told(durability: Any) -> None:
     """LangGraph 1.2.20 drops it, and would ask the person as if all were saved."""

@@ -205,7 +205,6 @@ def with_area(square: Squared) -> Squared:
 
 VALUES: list[Any] = [  # what the strategies of test_codec.py seldom make
     None,
-    2**63,
     -0.0,
     '"\\/\n\x00\x7f',
     {"$date": "2026-01-31"},

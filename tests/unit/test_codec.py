@@ -9,7 +9,7 @@ import decimal
 import json
 import re
 import tracemalloc
-from collections import Counter, OrderedDict, deque, namedtuple
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
 from datetime import UTC, datetime, time, timedelta, timezone
@@ -45,7 +45,6 @@ from tests.unit.codec_types import (
     ByPosition,
     Colour,
     Counted,
-    Doubler,
     Elsewhere,
     Invoice,
     Level,
@@ -123,19 +122,14 @@ class Extra(pydantic.BaseModel, extra="allow"):
     a: int
 
 
-class Root(pydantic.RootModel[int]):
-    pass
-
-
 NO_FIELDS = "is not a dataclass, Enum or pydantic model, or extends a built-in type."
 CANNOT: list[tuple[Any, str]] = [
     *(([of(base)], f"'Of{base.__name__}' {NO_FIELDS}") for base in (dict, Exception)),
     ({"x": int}, NO_FIELDS),
-    ({"x": []}, NO_FIELDS),
     ({"x": Invoice(1, "a")}, NO_FIELDS),
     *(
         ({tag: Invoice}, f"codec_types.Invoice cannot have the tag {tag!a}, or is known already.")
-        for tag in ("", "a b", "é", "a\n", "$a", ".a", "datetime", "dict")
+        for tag in ("", "a\n", "$a", "datetime")
     ),
     ([Invoice, type("Invoice", (Invoice,), {})], "cannot have the tag 'Invoice', or is known"),
     ({"a": Note, "b": Note}, "codec_types.Note cannot have the tag 'b', or is known already."),
@@ -165,9 +159,6 @@ class Child(Invoice):
     pass
 
 
-Pair = namedtuple("Pair", "a b")  # noqa: PYI024
-
-
 def with_extra(note: Note) -> Note:
     """pydantic 2.12 lets a call allow what the model does not."""
     object.__setattr__(note, "__pydantic_extra__", {"more": "TOPSECRET"})
@@ -191,58 +182,44 @@ ODD: list[tuple[Any, str]] = [  # where a complex number is, and how that is sai
     ({"a b": {"c": 1j}}, "state[…]['c']"),
     ({"x" * 25: 1j}, "state[…]"),
     ({"Xy_" * 8: 1j}, f"state['{'Xy_' * 8}']"),
-    ({"sk_TOPSECRET_4eC39Hq": 1j}, "state[…]"),
-    ({1: 0, "TOPSECRET7": 1j}, "state[…]"),
-    ({"": 1j}, "state[…]"),
-    ({"caf\u00e9": 1j}, "state[…]"),
-    ({5555555: 1j}, "state[…]"),
+    ({1: 0, "sk_TOPSECRET_4eC39Hq": 1j}, "state[…]"),
     ({(1, 1j): 1}, "state.keys()[…][1]"),
     ([{1j}], "state[0][0]"),
-    (Invoice(1, "a", None, [1j]), "state['lines'][0]"),
     (Note(title="a", extra={"k": 1j}), "state['extra']['k']"),
 ]
 BERLIN, MICROSECOND = ZoneInfo("Europe/Berlin"), timezone(-timedelta(microseconds=1))
 HALF = "cannot be written: it holds half a character, or reading it raised an error."
 REBUILT = "is refused or changed when it is rebuilt."
 MOMENT = "has fold=1, or a time zone that is more than an offset, which ISO 8601 cannot say."
-ODD_TYPES = Codec([*TYPES, Derived, Extra, Root])
+ODD_TYPES = Codec([*TYPES, Derived, Extra])
 REFUSED_ON_SAVE: list[tuple[Any, str]] = [
     (Derived(1), f"state {REBUILT}"),
-    (Root(5), f"state {REBUILT}"),
     *((value, f"{at} is of the type builtins.complex, which") for value, at in ODD),
-    (Counter("a"), "Counter, which this codec does not know. Save plain values in its place"),
     (Child(1, "a"), "Child, which this codec does not know. Register it: types=[Child]."),
-    (Pair(1, 2), "Pair, which this codec does not know. Save plain values in its place"),
     ({Text("TOPSECRET"): 1}, "state.keys()[…] is of the type tests.unit.test_codec.Text"),
     (type("Stamp", (datetime,), {})(2026, 1, 31), "Save plain values in its place"),
-    (int, "is of the type builtins.type, which"),
     (float("nan"), "state is a float that is not finite."),
     ([float("-inf")], "state[0] is a float that is not finite."),
-    *((Decimal(text), "state is a Decimal that is not finite.") for text in ("sNaN", "-Infinity")),
+    (Decimal("sNaN"), "state is a Decimal that is not finite."),
     (["a\ud800"], f"state[0] {HALF}"),
     ([*[Invoice(1, "a")] * 9, Invoice(1, "a\ud800")], f"state[9]['customer'] {HALF}"),
     ([*[Invoice(1, "a")] * 9, Invoice(1, "a", 1j)], "state[9]['due'] is of the type builtins.c"),  # type: ignore[arg-type]
-    ({"\udfff": 1}, f"state.keys()[…] {HALF}"),
     ({1: 1, "\udfff": 1}, f"state.keys()[…] {HALF}"),
     (Path("\udcff"), f"state {HALF}"),
     (datetime(2026, 1, 31, tzinfo=BERLIN), f"state {MOMENT}"),
-    (datetime(2026, 1, 31, tzinfo=ZoneInfo("UTC")), f"state {MOMENT}"),
     ([time(1, tzinfo=BERLIN)], f"state[0] {MOMENT}"),
     (datetime(2026, 1, 31, tzinfo=MICROSECOND), f"state {MOMENT}"),
     (datetime(2026, 10, 25, fold=1), f"state {MOMENT}"),  # noqa: DTZ001
     (without_a_field(), f"state {HALF}"),
     (with_extra(Note(title="a")), f"state {REBUILT}"),
     (Rights.READ | Rights.WRITE, f"state {REBUILT}"),
-    (OrderedDict(a=1), "state is of the type collections.OrderedDict, which"),
     (Path("a/" * 17_000), f"state {HALF}"),
     (negative(), f"state {REBUILT}"),
-    ([Doubler(1)], f"state[0] {REBUILT}"),
     ({"a": [1, Appender([])]}, f"state['a'][1] {REBUILT}"),
     (Elsewhere(1), f"state {REBUILT}"),
     (ByPosition(1), f"state {REBUILT}"),
     ([Invoice(1, "x", None, Shouting(text="TOPSECRET"))], f"state[0]['lines'] {REBUILT}"),
     (Limited.model_construct(scores={"TOPSECRET": "x"}, size=11), f"state {REBUILT}"),
-    (Note.model_construct(title="x", ratio=1), f"state {REBUILT}"),
 ]
 
 
@@ -316,11 +293,8 @@ def test_a_converter_teaches_a_type_wherever_it_is() -> None:
     ("converter", "value", "said"),
     [
         (Converter("deque", deque, list, list), deque(), f"state[0] {REBUILT}"),
-        (Converter("deque", deque, list, int), deque(), f"state[0] {REBUILT}"),
         (Converter("deque", deque, len, lambda n: deque()), deque("a"), f"state[0] {REBUILT}"),
-        (Converter("L", Link, lambda v: {v.to: 1}, lambda _: Link("z")), Link("a"), REBUILT),
         (Converter("deque", deque, iter, deque), deque(), "iterator, which"),
-        (Converter("deque", deque, dict, deque), deque("a"), f"state[0] {HALF}"),
         (SHRINKING, deque("a"), f"state[0] {REBUILT}"),
         (SHRINKING, deque([1, deque("a")]), f"state[0][1] {REBUILT}"),
         (LINK, Link("\ud800"), f"state[0] {HALF}"),
@@ -340,7 +314,6 @@ def test_a_converter_is_for_one_type_that_has_no_tag_yet() -> None:
     for tag, cls, said in [
         ("set", deque, "collections.deque cannot have the tag 'set', or is known already."),
         ("mine", dict, "builtins.dict cannot have the tag 'mine', or is known already."),
-        ("mine", str, "builtins.str cannot have the tag 'mine', or is known already."),
         ("mine", Invoice, "cannot have the tag 'mine', or is known already."),
     ]:
         with pytest.raises(ConfigurationError) as caught:
@@ -365,56 +338,40 @@ def tagged(tag: str, content: Any) -> Ext:
     return Ext(0, b"%c%b%b" % (len(tag), tag.encode(), packb(content)))
 
 
-BAD_FIELDS: list[Any] = [{}, {"TOPSECRET": 1}, {"amount": 1, "x": 2}, [], "amount"]
+BAD_FIELDS: list[Any] = [{"TOPSECRET": 1}, {"amount": 1, "x": 2}, []]
 # The vectors hold the bytes that are close to canonical; here is what types have to say.
 REFUSED_ON_LOAD: list[tuple[bytes, str]] = [
-    *((data, NO_STATE) for data in (b"", b"\xc1", b"\x92\x01", b"\xa5a", b"\x81\x01\x02")),
-    *((data, FORM) for data in (b"\x01\x01", b"\xcc\x01", b"\xca\x3f\x80\x00\x00")),
-    (b"\x82\xa1a\x01\xa1a\x01", FORM),
     *(
         (packb(Ext(code, body)), FORM)
         for code, body in [
             (1, b"0x7fffffffffffffff"),
-            (1, b"0X10000000000000000"),
             (2, b"1_0"),
-            (2, b" 1"),
-            (2, b"1e5"),
             (3, b"{00000000-0000-0000-0000-000000000000}"),
-            (4, b"2026-01-31"),
             (4, b"2026-01-31T00:00:00Z"),
             (5, b"20260131"),
             (6, b"09:30"),
             (7, b"a//b"),
             (8, b"0,86400,0"),
-            (8, b"0,0,0,0"),
             (9, packb("ab")),
             (10, packb([1, True])),
-            (12, packb(["a", 1])),
             (12, packb([1, 0, True, 0])),
         ]
     ),
     (packb(tagged("Colour", "ROUGE")), FORM),
     (packb(tagged("Invoice", {"number": 1, "customer": "", "due": None, "lines": []})), FORM),
-    (packb(float("nan")), FORM),
-    (packb([{"a": float("-inf")}]), FORM),
-    (packb(Ext(2, b"NaN")), FORM),
     *((packb(Ext(code, b"TOPSECRET")), NO_STATE) for code in range(1, 7)),
-    (packb(Ext(7, b"\xff")), NO_STATE),
     (packb(Ext(7, b"a/" * 17_000)), NO_STATE),
-    *((packb(Ext(8, parts)), NO_STATE) for parts in (b"1.5", b"999999999999", b"")),
+    (packb(Ext(8, b"999999999999")), NO_STATE),
     (packb(Ext(9, packb(5))), NO_STATE),
     (packb(Ext(10, packb([[]]))), NO_STATE),
-    (packb(Ext(12, packb([1]))), NO_STATE),
     (packb(Ext(12, packb([[], 1]))), NO_STATE),
     (packb(tagged("Colour", [])), NO_STATE),
     (packb(tagged("Positive", {"amount": -42})), "Positive refuses its saved fields, or has o"),
-    (packb(tagged("Limited", {"scores": {"TOPSECRET": "x"}, "size": 11})), "Limited refuses its"),
     *(
         (packb(tagged("Positive", inner)), "Positive refuses its saved fields, or has others now.")
         for inner in BAD_FIELDS
     ),
     (packb(tagged("nobody.knows", 1)), "holds the tag 'nobody.knows', which is not reg"),
-    (packb(tagged("", 1)), "The encoded state holds the tag '', which is not registered."),
     (packb(Ext(0, b"")), "The encoded state holds the tag '', which is not registered."),
     (packb(Ext(99, b"a")), "The encoded state holds the tag 99, which is not registered."),
     (packb(tagged("a\n" + "x" * 99, 1)), "the tag 'a\\nxxx"),
@@ -429,9 +386,7 @@ def test_refused_on_load(data: bytes, what: str) -> None:
     assert_carries_nothing(caught.value)
 
 
-@pytest.mark.parametrize(
-    "error", [RecursionError, MemoryError, KeyError, OverflowError, AssertionError, DecodeError]
-)
+@pytest.mark.parametrize("error", [RecursionError, MemoryError, KeyError, DecodeError])
 def test_whatever_a_class_raises_while_it_is_rebuilt_is_one_error(
     error: Callable[..., Exception],
 ) -> None:
@@ -571,10 +526,8 @@ def test_what_is_large_is_not_nested_deep() -> None:
 COLLIDING = [n * (2**61 - 1) for n in range(99, 300_000)]
 HOSTILE: dict[str, Callable[[], bytes]] = {
     "empty dicts": lambda: b"\xdd" + (SIZE - 5).to_bytes(4) + b"\x80" * (SIZE - 5),
-    "empty dicts in lists of 15": lambda: (b"\x9f" + b"\x80" * 14) * (SIZE // 15),
     "zeros": lambda: b"\xdd" + (SIZE - 5).to_bytes(4) + bytes(SIZE - 5),
     "claims": lambda: b"\xdd\xff\xff\xff\xff" * 1000,
-    "maps that claim": lambda: b"\xdf\xff\xff\xff\xff" * 1000,
     "open lists": lambda: b"\x91" * SIZE,
     "lists in tuples": lambda: nested(60, 900),
     "tuples in tuples": lambda: nested(5_000, 1),
@@ -667,13 +620,10 @@ def test_json_has_one_spelling_and_comes_back_with_its_types(value: Any) -> None
     [
         ({"a": [1, (2,)]}, "state['a'][1] is of the type builtins.tuple, or holds what JSON"),
         ({"a": float("nan")}, "state['a'] is of the type builtins.float, or holds what"),
-        ({"a": "\ud800"}, "state['a'] is of the type builtins.str, or holds what JSON"),
         ({"a": {1: 2}}, "state['a'] is of the type builtins.dict, or holds what JSON does"),
         ({"a": {"$b": 1}}, "state['a'] is of the type builtins.dict, or holds what JSON does"),
-        ({"a": bytearray(b"TOPSECRET")}, "state['a'] is of the type builtins.bytearray"),
         ([Decimal("NaN")], "state[0] is of the type decimal.Decimal, or holds what JSON"),
         ([Level.LOW], "state[0] is of the type tests.unit.codec_types.Level, or holds what"),
-        ({"a": Power.SEND}, "state['a'] is of the type tests.unit.test_codec.Power, or holds"),
         ({Power.SEND: 1}, "state.keys()[…] is of the type tests.unit.test_codec.Power, or"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -66,15 +64,3 @@ def test_a_ring_that_would_trust_too_much_is_refused(act: Act, message: str) -> 
         act()
     assert isinstance(refusal.value, (Unsafe, SealBroken))
     assert message in str(refusal.value)
-
-
-def test_a_ring_shows_ids_and_does_not_leave_the_process() -> None:
-    ring = Keyring(NEW, verify=[MID])
-    assert repr(ring) == f"Keyring(signing={NEW}, keys={ids(ring)})"
-    reader = Keyring(verify=PAIR.public)
-    assert repr(reader) == f"Keyring(signing=None, keys=['{PAIR.id}'])"
-    for holder in (ring, reader):
-        for action in (pickle.dumps, copy.deepcopy):
-            with pytest.raises(Unsafe, match="neither pickled nor copied"):
-                action(holder)
-        assert not hasattr(holder, "__dict__")

@@ -21,7 +21,6 @@ from safepoint import (
     Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
-    InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     NotFound,
@@ -30,12 +29,10 @@ from safepoint import (
     SealBroken,
     SigningKey,
     SQLiteAnchor,
-    SQLiteCheckpointStorage,
     SQLiteJournal,
 )
 from safepoint.core.errors import (
     ConfigurationError,
-    DecodeError,
     EncodeError,
     InvalidId,
     Unavailable,
@@ -43,7 +40,6 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import Journal
 from safepoint.core.names import Head
-from safepoint.core.record import Place, seal
 from safepoint.core.storage import Lease
 from tests.house import KEY, KEYS, STORE, THREAD, USES, House, Memory, Plain, fill, opened
 from tests.unit.desk import FullDisk
@@ -83,13 +79,12 @@ def test_a_save_that_builds_on_an_old_checkpoint_is_refused(storage: Memory) -> 
     assert [each.state for each in ledger.history(THREAD)] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("kind", [Memory, SQLiteCheckpointStorage])
-@pytest.mark.parametrize("times", [1, 2, 5])
+@pytest.mark.parametrize("times", [1, 5])
 def test_a_note_that_comes_before_a_save_at_the_last_moment_is_no_other_state(
-    kind: Any, times: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    times: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A state is one: then the save is refused."""
-    storage = kind() if kind is Memory else kind(tmp_path / "store" / "checkpoints.db")
+    storage = Memory()
     ledger, other, keep = opened(storage), opened(storage), storage.append
     first, left = ledger.save(THREAD, 1).sequence, [("note", times)]
 
@@ -118,17 +113,6 @@ def test_many_threads_do_not_grow_the_memory_of_heads() -> None:
     assert [each.state for each in ledger.history("t-0")] == [0, "again"]
 
 
-def test_history_refuses_a_replaced_middle_even_by_a_holder_of_the_key(storage: Memory) -> None:
-    ledger = opened(storage)
-    fill(ledger, 3)
-    previous = ledger.load(THREAD, 1).digest
-    place, now = Place(STORE, "", THREAD, 2), datetime.now(UTC)
-    storage.put(THREAD, 2, seal(b"\x81\xa1n\x09", place, KEY, created=now, previous=previous)[0])
-    for use in (USES["history"], lambda ledger: ledger.load(THREAD, 2)):
-        with pytest.raises(SealBroken, match=r"order-7 #[23] "):
-            use(opened(storage))
-
-
 def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None:
     """The ledger remembers what it wrote: neither an older end nor another one takes its place."""
     ledger, other = opened(storage), Memory()
@@ -150,17 +134,6 @@ def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None
     for use in ("latest", "save", "load"):
         with pytest.raises(RolledBack, match="ends at #2, and this process has seen #3"):
             USES[use](ledger)
-
-
-def test_a_genuine_record_with_an_unregistered_type_is_refused() -> None:
-    storage, place = Memory(), Place(STORE, "", THREAD, 1)
-    payload = b"\xc7\x11\x00\x07Invoice\x81\xa6amount\x2a"
-    storage.append(THREAD, 1, seal(payload, place, KEY, created=datetime.now(UTC))[0])
-    with pytest.raises(DecodeError):
-        opened(storage).latest(THREAD)
-    with pytest.raises(EncodeError):
-        opened(storage).save("other", object())
-    assert opened(storage).threads() == [THREAD]
 
 
 def test_no_refusal_shows_state_or_key() -> None:
@@ -191,7 +164,7 @@ class Untouchable:
         raise AssertionError(name)
 
 
-@pytest.mark.parametrize("thread", ["", "..", "A", "a/b", "a\nb", None, 7])
+@pytest.mark.parametrize("thread", ["..", None])
 def test_a_bad_name_reaches_no_storage(thread: Any) -> None:
     ledger = opened(Memory())
     ledger._view.storage = Untouchable()  # type: ignore[assignment]
@@ -229,7 +202,9 @@ class Fixed:
         (lambda: opened(Memory()).latest(THREAD), NotFound),
         (lambda: opened(Memory()).accept_loss(THREAD), ConfigurationError),
         (lambda: opened(Memory(), Fixed()).accept_loss(THREAD), ConfigurationError),
-        *((lambda s=s: opened(Memory(), store=s), InvalidId) for s in ("My", "safepoint-x")),
+        *((lambda s=s: opened(Memory(), store=s), InvalidId) for s in ("safepoint-x", "journal")),
+        (lambda: opened(Memory(), worker="The Worker"), InvalidId),
+        (lambda: opened(Four(), worker="one"), ConfigurationError),
         *(
             (lambda k=k: opened(Memory()).prune(THREAD, keep=k), ConfigurationError)
             for k in (0, True)
@@ -426,16 +401,9 @@ def test_where_a_lease_has_ended_no_step_runs_until_somebody_owns_the_thread(hou
 # ---------------------------------------------------------------- claimed by whoever writes first
 
 
-@pytest.mark.parametrize("kind", ["memory", "files", "sqlite"])
-def test_the_first_write_claims_a_thread(tmp_path: Path, kind: str) -> None:
+def test_the_first_write_claims_a_thread() -> None:
     late = [timedelta(0)]
-    storage: Any = InMemoryCheckpointStorage()
-    if kind == "files":
-        storage = FileCheckpointStorage(tmp_path / "store")
-    elif kind == "sqlite":
-        storage = SQLiteCheckpointStorage(tmp_path / "store.db")
-    storage._clock = lambda: datetime.now(UTC) + late[0]
-    worker = partial(opened, storage, None)
+    worker = partial(opened, Memory(clock=lambda: datetime.now(UTC) + late[0]), None)
     one, two = worker(worker="one"), worker(worker="two")
     one.save(THREAD, {})
     one.save(THREAD, {})
@@ -537,13 +505,6 @@ def test_what_was_claimed_before_a_fork_stays_with_the_parent(
         ledger.save(THREAD, {})
 
 
-def test_a_worker_has_a_name_and_needs_leases() -> None:
-    with pytest.raises(InvalidId, match="is not a worker name"):
-        opened(Memory(), worker="The Worker")
-    with pytest.raises(ConfigurationError, match="Four is not a LeasingStorage"):
-        opened(Four(), worker="one")
-
-
 # ---------------------------------------------------------------- what is written down
 
 
@@ -574,31 +535,15 @@ def test_without_a_journal_nothing_is_saved(house: House) -> None:
     assert house.storage.head(THREAD) == 0
 
 
-@pytest.mark.parametrize("cut", [False, True], ids=["an edit", "a rollback"])
-def test_each_failure_to_verify_is_written_down(house: House, *, cut: bool) -> None:
-    for amount in (41, 42):
-        house.ledger().save(THREAD, {"amount": amount})
-    records = house.storage._records["", THREAD]
-    if cut:
-        del records[2]
-        house.storage._heads["", THREAD] = 1
-    else:
-        records[2] = records[2].replace(b"amount\x2a", b"amount\x2b")
-    for look in (
-        *(USES[use] for use in ("latest", "history", "verify", "prune", "delete", "erase")),
-        lambda ledger: ledger.load(THREAD, 2),
-        lambda ledger: ledger.load(THREAD, 1),
-        lambda ledger: ledger.verify(THREAD, anchor=True),
-    ):
+def test_each_failure_to_verify_is_written_down(house: House) -> None:
+    fill(house.ledger(), 2)
+    house.storage.remove(THREAD, 2)
+    for use in ("latest", "load", "history", "verify", "prune", "delete", "erase"):
         before = len(house.told())
-        with pytest.raises(
-            (SealBroken, RolledBack), match=r"not the one that was sealed|the anchor has seen"
-        ) as refusal:
-            look(house.ledger())  # type: ignore[no-untyped-call]
-        with pytest.raises(
-            (SealBroken, RolledBack), match=r"not the one that was sealed|the anchor has seen"
-        ):  # it stands, also where none can be written
-            look(house.ledger(journal=FullDisk(0)))  # type: ignore[no-untyped-call]
+        with pytest.raises(RolledBack, match="the anchor has seen") as refusal:
+            USES[use](house.ledger())
+        with pytest.raises(RolledBack):  # it stands, also where none can be written
+            USES[use](house.ledger(journal=FullDisk(0)))
         assert house.told()[before:] == ["verify refused"]
         assert house.last().detail == f"{type(refusal.value).__name__}: {refusal.value.what}"
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from safepoint import (
+    InMemoryAnchor,
     Keyring,
     SigningKey,
 )
@@ -16,7 +14,6 @@ from safepoint.core.errors import (
     NotFound,
     RolledBack,
     SealBroken,
-    Unavailable,
 )
 from safepoint.core.names import Head
 from tests.house import STORE, THREAD, House, Memory, fill, opened
@@ -36,6 +33,15 @@ def test_a_thread_that_does_not_verify_is_not_anchored_by_a_second_try(house: Ho
     assert ledger.anchored(THREAD) is None
 
 
+def test_an_anchor_that_is_empty_is_still_one() -> None:
+    class Empty(InMemoryAnchor):
+        __len__ = int  # so it is false
+
+    anchor = Empty()
+    opened(Memory(), anchor).tenant("acme").save(THREAD, {})
+    assert anchor.tenants(STORE) == ["acme"]
+
+
 def test_a_record_that_this_process_knew_and_somebody_pruned_is_not_found(house: House) -> None:
     ledger = house.ledger()
     first = ledger.save(THREAD, {"n": 1})
@@ -45,60 +51,6 @@ def test_a_record_that_this_process_knew_and_somebody_pruned_is_not_found(house:
         ledger.load(THREAD, Head(1, first.digest))
     with pytest.raises(InvalidId):
         ledger.prune(THREAD, keep=1, since=0)
-
-
-class Odd:
-    """An anchor that is empty, and so is false, or that answers with something else."""
-
-    def __init__(self, answer: object = None) -> None:
-        self.answer, self.asked = answer, list[str]()
-
-    def __len__(self) -> int:
-        return 0
-
-    def read(self, store: str, thread: str) -> Any:
-        return self.answer
-
-    def advance(self, store: str, thread: str, head: Head) -> None:
-        self.asked.append(thread)
-
-    def threads(self, store: str) -> list[str]:
-        return []
-
-    def tenant(self, name: str) -> Odd:
-        self.asked.append(f"@{name}")
-        return self
-
-    def tenants(self, store: str) -> list[str]:
-        return []
-
-
-def test_an_anchor_that_is_empty_is_still_one() -> None:
-    anchor = Odd()
-    opened(Memory(), anchor).tenant("acme").save(THREAD, {})
-    assert anchor.asked == ["@acme", THREAD]
-
-
-def test_an_anchor_that_answers_with_no_head_is_unavailable() -> None:
-    anchor = Odd(SimpleNamespace(sequence=0, digest="none"))
-    with pytest.raises(Unavailable, match="asked about order-7: it raised TypeError"):
-        opened(Memory(), anchor).save(THREAD, {})
-
-
-def test_who_cannot_ask_the_anchor_is_told_that_it_is_the_anchor() -> None:
-    class Away(Odd):
-        def read(self, store: str, thread: str) -> Any:
-            raise Unavailable("The server is away.")
-
-    with pytest.raises(Unavailable, match="The server is away") as refusal:
-        opened(Memory(), Away()).latest(THREAD)
-    assert refusal.value.kind == "anchor"
-
-
-def test_a_ledger_cannot_have_the_name_of_a_journal() -> None:
-    """Both would be known to one anchor under one name."""
-    with pytest.raises(InvalidId, match="kept for this package"):
-        opened(Memory(), store="journal")
 
 
 def test_a_loss_is_written_down_with_both_ends_and_a_lost_base_is_said(house: House) -> None:

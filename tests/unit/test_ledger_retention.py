@@ -11,7 +11,6 @@ import pytest
 
 from safepoint import (
     CheckpointError,
-    FileCheckpointStorage,
     InMemoryAnchor,
     Keyring,
     NotFound,
@@ -100,18 +99,6 @@ def test_a_deleted_thread_says_so(storage: Memory, anchor: Anchored) -> None:
         assert again.prune(THREAD, keep=1) == 0
     if anchor is not None:
         assert anchor.read(STORE, THREAD) == head
-
-
-def test_nothing_of_an_erased_thread_is_left(tmp_path: Path) -> None:
-    storage = FileCheckpointStorage(tmp_path / "store")
-    for number in range(3):
-        opened(storage).save(THREAD, f"canary-{number}")
-    opened(storage).delete(THREAD)
-    assert b"canary-2" in storage.read(THREAD, 3)  # deleted is not erased
-    assert opened(storage).erase(THREAD) == 3
-    files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert sorted(file.name for file in files) == ["0000000004.checkpoint", "base"]
-    assert not any(b"canary" in file.read_bytes() for file in files)
 
 
 def test_an_erasure_that_a_reader_keeps_in_the_log_is_told(tmp_path: Path) -> None:

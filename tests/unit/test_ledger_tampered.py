@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from safepoint import (
     SealBroken,
     SigningKey,
 )
-from safepoint.core.errors import ConfigurationError, ThreadDeleted, Unavailable, Unsafe
+from safepoint.core.errors import ConfigurationError, Unavailable, Unsafe
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from tests.house import (
@@ -34,10 +35,7 @@ from tests.house import (
     Memory,
     base_of,
     fill,
-    fill_ahead,
     opened,
-    put_back,
-    records,
     states,
 )
 
@@ -75,12 +73,6 @@ def gone(storage: Memory, anchor: Anchored, sequence: int) -> None:
     storage.remove(THREAD, sequence)
 
 
-def edited_base(storage: Memory, anchor: Anchored, place: int) -> None:
-    pruned(storage, anchor)
-    first, record = base_of(storage)
-    storage.put_base(THREAD, first, record[:place] + b"?" + record[place + 1 :])
-
-
 def older_base(storage: Memory, anchor: Anchored) -> None:
     ledger = pruned(storage, anchor, 8, 6)
     older = base_of(storage)
@@ -105,36 +97,6 @@ def base_removed(storage: Memory, anchor: Anchored) -> None:
     storage.remove_base(THREAD)
 
 
-def base_ahead(storage: Memory, anchor: Anchored) -> None:
-    """The base of the longer original, on a copy that was restored and ends before it."""
-    ledger = opened(storage, anchor)
-    fill(ledger, 8)
-    kept = records(storage, 1, 2, 3, 4)
-    ledger.prune(THREAD, keep=2)
-    for sequence in (7, 8):
-        storage.remove(THREAD, sequence)
-    put_back(storage, kept)
-
-
-def base_as_a_record(storage: Memory, anchor: Anchored) -> None:
-    pruned(storage, anchor)
-    storage.put(THREAD, 3, base_of(storage)[1])
-
-
-def record_as_a_base(storage: Memory, anchor: Anchored) -> None:
-    """Whoever can delete could cut the beginning off without a signature."""
-    fill(opened(storage, anchor), 5)
-    storage.put_base(THREAD, 3, storage.read(THREAD, 3))
-    for sequence in (1, 2):
-        storage.remove(THREAD, sequence)
-
-
-def tombstone_as_a_base(storage: Memory, anchor: Anchored) -> None:
-    fill(opened(storage, anchor), 2)
-    opened(storage, anchor).delete(THREAD)
-    storage.put_base(THREAD, 3, storage.read(THREAD, 3))
-
-
 Errors = type[CheckpointError] | tuple[type[CheckpointError], ...]
 MISSING = (RolledBack, NotFound, RolledBack)
 
@@ -146,9 +108,8 @@ def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> l
 @pytest.mark.parametrize(
     ("tamper", "error", "words"),
     [
-        *((each, SealBroken, None) for each in with_each(moved, range(1, 6))),
-        *((each, RolledBack, "is gone") for each in with_each(gone, range(1, 5))),
-        *((each, SealBroken, None) for each in with_each(edited_base, (0, 20, 60, 100, 200))),
+        *((each, SealBroken, None) for each in with_each(moved, (1, 3, 5))),
+        *((each, RolledBack, "is gone") for each in with_each(gone, (1, 4))),
         (with_base(lambda _: elsewhere(Keyring(NEW))), SealBroken, None),
         (with_base(lambda s: base_of(s, OTHER)), SealBroken, r"at order-7 #3 .* of order-8 #3"),
         (with_base(lambda _: elsewhere(store="staging")), SealBroken, "of store staging"),
@@ -156,10 +117,6 @@ def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> l
         (with_base(lambda _: elsewhere()), SealBroken, "order-7 #3 does not follow"),
         (base_removed, MISSING, None),
         (older_base, MISSING, None),
-        (base_ahead, MISSING, None),
-        (base_as_a_record, SealBroken, None),
-        (record_as_a_base, SealBroken, "is of the kind state"),
-        (tombstone_as_a_base, SealBroken, "is of the kind deleted"),
     ],
 )
 def test_a_tampered_thread_is_refused_and_left_as_it_is(
@@ -178,7 +135,6 @@ def test_a_tampered_thread_is_refused_and_left_as_it_is(
         return seen
 
     before, target = found(), Memory()
-    expected = (ThreadDeleted, SealBroken) if tamper is tombstone_as_a_base else error
     for use in (
         USES["verify"],
         USES["prune"],
@@ -187,21 +143,10 @@ def test_a_tampered_thread_is_refused_and_left_as_it_is(
         lambda ledger: ledger.verify(THREAD, anchor=anchor is not None),
         USES["history"],
     ):
-        with pytest.raises(expected, match=None if use is USES["history"] else words):
+        with pytest.raises(error, match=None if use is USES["history"] else words):
             use(opened(storage, anchor))
     assert found() == before
     assert list(target.threads()) == []
-
-
-def test_a_record_between_the_anchor_and_the_end_is_missed(storage: Memory) -> None:
-    """That one is gone, and not unknown: `latest` needs it."""
-    anchor = InMemoryAnchor()
-    fill_ahead(storage, anchor, 8)
-    storage.remove(THREAD, 4)
-    load = lambda ledger: ledger.load(THREAD, 4)  # noqa: E731
-    for use in (load, USES["latest"], USES["save"], USES["history"]):
-        with pytest.raises(RolledBack, match="order-7 #4 is gone, and nothing signed says"):
-            use(opened(storage, anchor))
 
 
 def test_a_load_follows_the_links_and_everything_whole_checks_each_signature(
@@ -375,6 +320,8 @@ class Failing(InMemoryAnchor):
     [
         (OSError(5, "away"), "could not be asked about order-7: it raised OSError"),
         ((1, NOBODYS), "could not be asked about order-7: it raised AttributeError"),
+        (SimpleNamespace(sequence=0, digest=NOBODYS), "it raised TypeError"),
+        (Unavailable("The server is away."), "The server is away"),
     ],
 )
 def test_an_anchor_that_cannot_be_read_lets_nothing_through(answer: Any, told: str) -> None:
@@ -384,8 +331,9 @@ def test_an_anchor_that_cannot_be_read_lets_nothing_through(answer: Any, told: s
     anchor.reading = answer
     for each in (ledger, opened(storage, anchor)):
         for use in USES.values():
-            with pytest.raises(Unavailable, match=told):
+            with pytest.raises(Unavailable, match=told) as refusal:
                 use(each)
+            assert refusal.value.kind == "anchor"
     assert storage.head(THREAD) == 1
 
 

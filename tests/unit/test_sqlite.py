@@ -79,7 +79,7 @@ def calls(storage: SQLiteCheckpointStorage, next_one: int = 2) -> dict[str, Call
 # --- the place
 
 
-@pytest.mark.parametrize("umask", [0o000, 0o022, 0o377])
+@pytest.mark.parametrize("umask", [0o000, 0o377])
 def test_everything_that_is_made_is_private_whatever_the_umask(path: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
@@ -96,14 +96,11 @@ def test_everything_that_is_made_is_private_whatever_the_umask(path: Path, umask
 @pytest.mark.parametrize(
     ("named", "what"),
     [
-        ("no/state/x.db", "no cannot be reached (No such file or directory)."),
         ("", "is not the path of a file."),
-        ("here/..", "is not the path of a file."),
         (":memory:", "is not the path of a file."),
         ("file:x.db?mode=memory", "is not the path of a file."),
         ("SQLite:///x.db", "is not the path of a file."),
         ("a\0b", "cannot be the path of a file."),
-        (None, "cannot be the path of a file."),
         ("a" * 5000, "could not open"),
     ],
 )
@@ -117,7 +114,7 @@ def test_what_is_no_path_of_a_file_is_refused(
     assert tree(tmp_path) == ["here"]
 
 
-@pytest.mark.parametrize("name", [":memory:", "file:x", "a b?mode=memory&x#y%41.db", "a\udcff"])
+@pytest.mark.parametrize("name", [":memory:", "a b?mode=memory&x#y%41.db", "a\udcff"])
 def test_no_name_means_anything_to_sqlite(tmp_path: Path, name: str) -> None:
     with SQLiteCheckpointStorage(tmp_path / "state" / name) as storage:
         storage.append("a", 1, b"one")
@@ -201,19 +198,14 @@ def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) ->
     ("statement", "rule"),
     [
         ("UPDATE checkpoints SET record = x'00' WHERE sequence = 3", "a record never changes"),
-        ("UPDATE OR REPLACE checkpoints SET sequence = 4 WHERE sequence = 3", "a record never"),
         ("DELETE FROM checkpoints WHERE sequence = 5", "a record goes only when"),
         ("REPLACE INTO checkpoints VALUES ('', 'a', 3, x'00')", "a record follows upon"),
-        ("REPLACE INTO checkpoints VALUES ('', 'a', 5, x'00')", "a record follows upon"),
         ("INSERT INTO checkpoints VALUES ('', 'a', 7, x'00')", "a record follows upon"),
-        ("INSERT INTO checkpoints VALUES ('', 'a', 1, x'00')", "a record follows upon"),
         ("INSERT INTO checkpoints VALUES ('', 'b', 0, x'00')", "CHECK constraint"),
         ("INSERT INTO checkpoints VALUES ('', 'b', 1, 'text')", "cannot store TEXT"),
-        ("INSERT INTO checkpoints VALUES ('', 'b', 'one', x'00')", "cannot store TEXT"),
         ("DELETE FROM threads", "a thread never goes"),
         ("INSERT INTO threads (thread, base) VALUES ('b', x'00')", "CHECK constraint"),
         ("UPDATE threads SET first = 1", "a thread never moves back"),
-        ("UPDATE threads SET first = 0, base = NULL", "a thread never moves back"),
         ("UPDATE threads SET base = NULL", "CHECK constraint"),
     ],
 )
@@ -300,7 +292,6 @@ def test_a_database_with_another_schema_is_refused(
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (b"{}\n", "(SQLITE_NOTADB)"),
         (b"SQLite format 2\0" * 100, "(SQLITE_NOTADB)"),
         ("CREATE TABLE theirs (value)", "does not have the schema that safepoint made: 'ch"),
     ],
@@ -396,14 +387,7 @@ def test_no_statement_works_for_ever_and_no_signal_is_lost(path: Path) -> None:
 
 
 UNSAID = "does not say"
-ODD = (
-    "first = x'02'",
-    "first = 2.5",
-    "lease = 'text'",
-    "lease = 7",
-    "lease = x''",
-    "lease = x'00'",
-)
+ODD = ("first = x'02'", "lease = 'text'", "lease = x''")
 
 
 @pytest.mark.parametrize("change", ODD)
@@ -457,16 +441,11 @@ NOT_OURS = "{} does not hold what safepoint writes"
 FAILURES: dict[str, str] = {
     "SQLITE_FULL": NO_ROOM,
     "SQLITE_IOERR_WRITE": NO_ROOM,
-    "SQLITE_BUSY": HELD,
     "SQLITE_BUSY_RECOVERY": HELD,
     "SQLITE_READONLY_DBMOVED": "This process may not save to {}",
     "SQLITE_CANTOPEN": "This process may not save to {}",
-    "SQLITE_NOTADB": NOT_OURS,
     "SQLITE_CORRUPT_INDEX": NOT_OURS,
     "SQLITE_CONSTRAINT_CHECK": NOT_OURS,
-    "SQLITE_SCHEMA": NOT_OURS,
-    "SQLITE_ERROR": NOT_OURS,
-    "SQLITE_INTERRUPT": NOT_OURS,
     "SQLITE_TOOBIG": "A value in {} has more than 16781312 bytes, so it was neither",
     "SQLITE_IOERR_FSYNC": "The system could not save to {} (EIO)",
 }
@@ -702,22 +681,6 @@ def test_no_connection_is_used_by_a_process_that_did_not_open_it(path: Path, way
 
 
 # --- the rest
-
-
-def test_what_was_pruned_is_nowhere_in_the_files(path: Path) -> None:
-    """Unless somebody reads: then it is in the log until it is pruned again."""
-    with SQLiteCheckpointStorage(path) as storage:
-        for sequence in range(1, 5):
-            storage.append("a", sequence, b"CANARY-%d" % sequence * 500)
-        assert storage.prune("a", 3, b"base") == 2
-        files = [each.read_bytes() for each in path.parent.iterdir()]
-        assert not any(b"CANARY-1" in each or b"CANARY-2" in each for each in files)
-        with closing(sqlite3.connect(path, isolation_level=None)) as reader:
-            reader.execute("BEGIN")
-            reader.execute("SELECT count(*) FROM checkpoints").fetchone()
-            assert storage.prune("a", 4, b"base") == 1
-        assert storage.prune("a", 4, b"again") == 0
-        assert not any(b"CANARY-3" in each.read_bytes() for each in path.parent.iterdir())
 
 
 def test_whoever_looks_many_times_with_one_connection_sees_what_is_new(path: Path) -> None:

@@ -54,6 +54,7 @@ from safepoint.core.record import (
     check_follows,
     check_is,
     check_reaches,
+    check_signed,
     open_sealed,
 )
 from safepoint.core.storage import (
@@ -167,7 +168,8 @@ class View:
     """Reads and verifies the records of a store, and appends to them.
 
     A read goes back from the end. The newest record is verified by its seal and against the anchor.
-    Each earlier one is verified by the digest that its successor names. So loading an old record
+    Each earlier one is verified by the digest that its successor names, and the one that is
+    returned by its seal as well: its key may have come off the ring since. So loading an old record
     costs a read of all records after it, unless the caller names it by a `Head` that it trusts.
 
     Args:
@@ -314,7 +316,7 @@ class View:
             refuse_deleted(opened)
             number, kind = opened.header.sequence, opened.header.kind
             if number == sequence or (sequence is None and kind != "note"):
-                return opened
+                return check_signed(opened, self.keys, self.use)
             if sequence is not None and number < sequence:
                 break
         if sequence is not None:

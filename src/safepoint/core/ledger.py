@@ -61,6 +61,7 @@ from safepoint.core.record import (
     Kind,
     Opened,
     Place,
+    check_signed,
     reseal,
     seal,
 )
@@ -454,6 +455,7 @@ class Ledger:
 
     def _decode(self, opened: Opened) -> Checkpoint:
         refuse_deleted(opened)
+        opened = check_signed(opened, self._view.keys, "record")
         return opened.checkpoint(self.codec.decode(plain_of(opened, self.cipher)))
 
     # --- verify and anchor

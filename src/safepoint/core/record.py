@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple, Protocol, get_args
 
@@ -230,15 +230,16 @@ class Opened:
     Attributes:
         header: line 2.
         digest: the digest of line 2, which the next record names. It is independent of the key.
-        key: the id of the key that sealed it. If the record was verified by `digest` alone, it is
-            the hint of line 1, which nothing proves.
+        key: the id of the key that sealed it, or while that is unchecked, the hint of line 1.
         payload: the encoded state, or its ciphertext.
+        unchecked: its signature, if it was verified by `digest` alone.
     """
 
     header: Header
     digest: str
     key: str
     payload: bytes = field(repr=False)
+    unchecked: bytes = field(default=b"", repr=False)
 
     @property
     def head(self) -> Head:
@@ -329,6 +330,22 @@ def is_signed(line_2: bytes, signature: bytes, key: Key, use: Use) -> bool:
     return key.verify(_prefix(line_2, use), signature)
 
 
+def check_signed(opened: Opened, keys: Keyring, use: Use) -> Opened:
+    """Return a record whose signature is checked, even if it was verified by `digest` alone.
+
+    Raises:
+        SealBroken: no key that counts signed it.
+    """
+    line_2, signature = bytes(opened.header), opened.unchecked
+    if signature and not is_signed(line_2, signature, keys.find(opened.key), use):
+        raise _unsigned(opened.header.place)
+    return replace(opened, unchecked=b"") if signature else opened
+
+
+def _unsigned(shown: object) -> SealBroken:
+    return SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
+
+
 def open_sealed(
     record: bytes,
     place: Place,
@@ -346,8 +363,9 @@ def open_sealed(
         place: the place that they must name.
         keys: the trusted keys.
         base: whether this must be the base of a pruned thread instead of a checkpoint.
-        digest: the digest that a verified record names. A header that has it needs no signature,
-            because nobody can make another one with the same digest. It says nothing about line 1.
+        digest: the digest that a verified record names. A header that has it is genuine, because
+            nobody can make another one with the same digest. Who sealed it is left unchecked:
+            whoever returns its state calls `check_signed`.
         limits: how large it may be.
         use: the use that the signature must name.
 
@@ -382,9 +400,11 @@ def open_sealed(
         key = keys.find(key_id.decode())
     except SealBroken as unknown:
         raise SealBroken(f"{shown} cannot be verified. {unknown.what}", unknown.do, "key") from None
-    own_digest = digest_of(line_2)
-    if own_digest != digest and not is_signed(line_2, base64.b64decode(signature), key, use):
-        raise SealBroken(f"{shown} was changed after it was sealed, or was never sealed.")
+    own_digest, unchecked = digest_of(line_2), base64.b64decode(signature)
+    if own_digest != digest:
+        if not is_signed(line_2, unchecked, key, use):
+            raise _unsigned(shown)
+        unchecked = b""
 
     # 4. line 2: from here on, written by a holder of the key
     header = Header.parse(line_2)
@@ -400,7 +420,7 @@ def open_sealed(
     rest = record[end + 1 :]
     if digest_of(rest) != header.digest:
         raise SealBroken(f"The state of {shown} is not the one that was sealed.")
-    return Opened(header, own_digest, key.id, rest)
+    return Opened(header, own_digest, key.id, rest, unchecked)
 
 
 _PREFIX: Final = {use: f"{FORMAT} {use}\n".encode() for use in get_args(Use)}
