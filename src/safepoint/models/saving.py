@@ -38,6 +38,7 @@ def save_checkpoint(
     *,
     key: SigningKey,
     name: str | None = None,
+    app: str = "",
 ) -> str:
     """Save a model, or all that a training run needs to continue, in files that cannot execute.
 
@@ -65,6 +66,7 @@ def save_checkpoint(
         state: a state dict, or a dict of those and of plain values: epoch, learning rate, RNG.
         key: the key to seal it with.
         name: the name that the seal is bound to. Left out, it is the file's.
+        app: what wrote it, as it should be in the seal.
 
     Returns:
         The digest of the file.
@@ -87,7 +89,7 @@ def save_checkpoint(
         write_into(file.fileno(), packed.tensors)
         return packed.rest
 
-    return _publish(target, model, key, write).digest
+    return _publish(target, model, key, write, app=app).digest
 
 
 def seal_model(path: str | os.PathLike[str], *, key: SigningKey, name: str | None = None) -> str:
@@ -210,6 +212,7 @@ def _publish(
     key: SigningKey,
     write: Callable[[BinaryIO], bytes],
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
+    app: str = "",
 ) -> Converted:
     """Let `write` fill a file and return the rest, look at it as a reader will, and seal it.
 
@@ -236,7 +239,7 @@ def _publish(
                 os.fsync(fd)
                 with disk.locked(folder, parent):
                     _check_free(path, folder)
-                    _name(path, temp, folder, make_seal(sealed, key))
+                    _name(path, temp, folder, make_seal(sealed, key, app=app))
         finally:
             _remove(temp, folder)
     return Converted(path, sealed.digest, tensors, size)

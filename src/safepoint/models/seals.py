@@ -88,7 +88,7 @@ def name_of(path: str, name: str | None) -> str:
     return thread_name(Path(path).stem) if name is None else check_name("model", name)
 
 
-def make_seal(sealed: Sealed, key: SigningKey) -> bytes:
+def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     """Return the text of a seal.
 
     Raises:
@@ -98,7 +98,8 @@ def make_seal(sealed: Sealed, key: SigningKey) -> bytes:
     if sealed.rest is not None:
         state["rest"] = sealed.rest
     place = Place(STORE, "", sealed.name, 1)
-    return seal(_CODEC.encode(state), place, key, created=datetime.now(UTC), use="model")[0]
+    encoded, now = _CODEC.encode(state), datetime.now(UTC)
+    return seal(encoded, place, key, created=now, app=app, use="model")[0]
 
 
 def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
