@@ -117,13 +117,7 @@ def _stored(file: File) -> Iterator[Finding]:
 
 def has_pickle(found: Inspection) -> bool:
     """Tell whether a file, or a record, is a pickle or carries one."""
-    plain = found.verdict in (
-        Verdict.PICKLE,
-        Verdict.TORCH,
-        Verdict.NEEDS_CODE,
-        Verdict.RUNS_CODE,
-    )
-    return plain or (found.verdict is Verdict.REFUSED and not found.refused)
+    return bool(found.pickles) and found.verdict is not Verdict.NOT_LOOKED_INTO
 
 
 def is_seal_of_model(data: bytes) -> bool:

@@ -75,7 +75,7 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
         if kind is Format.SEALED or not _NAMES.search(file):
             return
         yield finding("SP25.named", file, **values)
-    if verdict is Verdict.RUNS_CODE:
+    if verdict is Verdict.RUNS_CODE or found.code:
         return  # a seal would vouch for it
     seal = seal_beside(file)
     is_sealed = seal is not None and is_seal_of_model(_text(seal))

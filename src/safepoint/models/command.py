@@ -76,10 +76,9 @@ def _scanned(path: str) -> int:
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
         code = f" of {needed(each.wants)}" if each.verdict is Verdict.NEEDS_CODE else ""
-        reason = f"{each.verdict.capitalize()}{code}: {each.reason}"
-        reason = reason if each.reason else "Plain data."
-        print(f"  {where}{wants}{reason}")
-    for line in filter(None, (found.refused, *found.unseen)):
+        verdict = f"{each.verdict.capitalize()}{code}: "
+        print(f"  {where}{wants}{verdict + each.reason if each.reason else 'Plain data.'}")
+    for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):
         print(f"  {line}")
     if found.tensors:
         print(f"  {counted(len(found.tensors), 'tensor')}")

@@ -274,7 +274,11 @@ def _about(shown: str) -> Iterator[None]:
     except Exception as error:
         if not wants_memory(error):
             raise
-        raise no_memory(shown) from None
+        raise LimitExceeded(
+            f"{shown} does not fit into the memory.",
+            "Nothing was loaded. Load it where there is more, or in parts.",
+            "memory",
+        ) from None
 
 
 def _is_private(descriptor: int) -> bool:
@@ -346,9 +350,15 @@ def _unrestricted(model: ModelFile) -> Any:
             return torch.load(model.file, weights_only=False, map_location="cpu")
         # safepoint: allow SL01 the same, from before there was a flag
         return torch.load(model.file, map_location="cpu")
-    except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
-        problem = _translated(model, error)
-    raise problem
+    except Exception as error:
+        if isinstance(error, CheckpointError) or wants_memory(error):
+            raise
+        # What PyTorch says may quote the file, so it is not repeated.
+        raise ModelRefused(
+            f"PyTorch could not load {model.shown} ({type(error).__name__}).",
+            "Nothing was loaded. Copy it again; if you trust it, load it where the code that made"
+            " it can be imported.",
+        ) from None
 
 
 def wants_memory(error: Exception) -> bool:
@@ -357,26 +367,4 @@ def wants_memory(error: Exception) -> bool:
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         or any(sign in str(error) for sign in _NO_MEMORY)
-    )
-
-
-def no_memory(shown: str) -> LimitExceeded:
-    """Return the error for that."""
-    return LimitExceeded(
-        f"{shown} does not fit into the memory.",
-        "Nothing was loaded. Load it where there is more, or in parts.",
-        "memory",
-    )
-
-
-def _translated(model: ModelFile, error: Exception) -> CheckpointError:
-    """Return one of our errors. What PyTorch says may quote the file, so it is not repeated."""
-    if isinstance(error, CheckpointError):
-        return error
-    if wants_memory(error):
-        return no_memory(model.shown)
-    return ModelRefused(
-        f"PyTorch could not load {model.shown} ({type(error).__name__}).",
-        "Nothing was loaded. Copy it again; if you trust it, load it where the code that made it"
-        " can be imported.",
     )

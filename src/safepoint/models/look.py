@@ -68,7 +68,9 @@ _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn]|\Z)')
 _OBJECT: Final = re.compile(rb"\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
-_MAY_PICKLE: Final = re.compile(rb"__pickled__|\\u00[4-7][0-9a-f]", re.IGNORECASE)
+_MAY_PICKLE: Final = re.compile(
+    rb'__pickled__|"(?:auto_map|custom_pipelines)"|\\u00[4-7][0-9a-f]', re.IGNORECASE
+)
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
 _ARRAY: Final = b"\x93NUMPY"
 # As NumPy writes it. It evaluates the header: '|\x4f' and 'object' are arrays of objects, too.
@@ -87,14 +89,20 @@ _HARMLESS: Final = re.compile(
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 _PROGRAM: Final = "It is a program. Ask for the weights: a state_dict, as safetensors."
-_PICKLED: Final = "Loading it runs what is in it. Ask for skops or safetensors."
+_PICKLED: Final = (
+    "Loading it runs what is in it. Ask for skops or safetensors. Open it only in a container"
+    " without a network."
+)
 _PACKED: Final = "Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors."
 _UNKNOWN: Final = "Ask whoever made it what it is, or copy it again: it may be cut short."
 _NUMPY: Final = "Load it with numpy.load(path, allow_pickle=False)."
 _H5PY: Final = "Load it with h5py, which runs nothing. "
 _KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
+_LAMBDA: Final = re.compile(rb'"class_name":\s*"Lambda"')
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
+_REMOTE: Final = ("auto_map", "custom_pipelines")  # of a config of Hugging Face
+_CODE_NAME: Final = re.compile(r'"((?:[\w./-]+--)?\w+(?:\.\w+)+)"')  # repository--module.Class
 
 
 class Format(StrEnum):
@@ -132,6 +140,7 @@ class Format(StrEnum):
     KERAS = "keras", "a Keras model", _KERAS
     ONNX = "onnx", "an ONNX model", "It is a graph, and no pickle. Load it with onnxruntime."
     TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
+    SAVED_MODEL = "saved-model", "a SavedModel of TensorFlow", _PROGRAM
     SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
     COMPRESSED = "compressed", "compressed data", _PACKED
     JSON = "json", "JSON"
@@ -153,7 +162,8 @@ _MARKS: Final = {
     Format.GGUF: re.compile(rb"GGUF[\1-\x0f]\0\0\0"),
     Format.HDF5: re.compile(rb"\x89HDF\r\n\x1a\n"),
     Format.TFLITE: re.compile(rb".{4}TFL3", re.DOTALL),
-    # Of protobuf: the version of the format, and who wrote it.
+    # Of protobuf: the version of the format, and a graph or who wrote it.
+    Format.SAVED_MODEL: re.compile(rb"\x08\x01\x12[\x80-\xff]{1,4}[\0-\x7f]\x0a", re.DOTALL),
     Format.ONNX: re.compile(rb"\x08[\1-\x1f]\x12.[\w .-]+[\x1a\x22:B]", re.DOTALL),
     # The first pickle is a number.
     Format.TORCH_LEGACY: re.compile(
@@ -165,7 +175,7 @@ _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
 _ELSEWHERE: Final = frozenset(
     [
         *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
-        *(Format.COMPRESSED, Format.TORCH_EXPORT),
+        *(Format.COMPRESSED, Format.TORCH_EXPORT, Format.SAVED_MODEL),
     ]
 )
 """What has no pickle at its beginning, and is not looked into."""
@@ -359,6 +369,7 @@ class Inspection(NamedTuple):
         unseen: what was not looked into, each as a sentence.
         refused: why it is refused as a whole: it is two things at once, or damaged.
         tensors: those of a model, by name, each with `dtype` and `shape`.
+        code: what Transformers imports because of it with `trust_remote_code=True`.
     """
 
     kind: Format
@@ -367,15 +378,19 @@ class Inspection(NamedTuple):
     unseen: tuple[str, ...] = ()
     refused: str = ""
     tensors: Mapping[str, Any] = MappingProxyType({})
+    code: tuple[str, ...] = ()
 
     @property
     def plain(self) -> bool:
         """Whether everything was seen and is data."""
-        return not (self.unseen or self.refused) and all(pickle.plain for pickle in self.pickles)
+        odd = self.unseen or self.refused or self.code
+        return not odd and all(pickle.plain for pickle in self.pickles)
 
     @property
     def what(self) -> str:
         """What it is to anyone who wants to load it, as a sentence about "it"."""
+        if self.code and not self.wants:
+            return f"It names code that trust_remote_code=True runs: {', '.join(self.code)}."
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not self.wants and any(reasons):
             return next(filter(None, reasons))
@@ -393,6 +408,8 @@ class Inspection(NamedTuple):
     def do(self) -> str:
         """What to do with it; empty if it is not a model."""
         verdict, kind = self.verdict, self.kind
+        if self.code and not self.wants:
+            return "Read that code before you let it run, or leave trust_remote_code off."
         is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model):
             return advice(self.wants, has_tensors=is_model)
@@ -404,7 +421,7 @@ class Inspection(NamedTuple):
         found = {pickle.verdict for pickle in self.pickles}
         if self.kind is Format.TORCH_SCRIPT or Verdict.RUNS_CODE in found:
             return Verdict.RUNS_CODE
-        if Verdict.NEEDS_CODE in found:
+        if self.code or Verdict.NEEDS_CODE in found:
             return Verdict.NEEDS_CODE
         if self.refused or Verdict.REFUSED in found:
             return Verdict.REFUSED
@@ -496,6 +513,7 @@ class _Inspector:
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
         self._tensors: Mapping[str, Any] = {}
+        self._code: tuple[str, ...] = ()
         self._model: str | None = None  # why a PyTorch file is more than tensors
         self._describes = False  # whether this is the pickle that describes the tensors
 
@@ -510,6 +528,9 @@ class _Inspector:
                     self._unseen.append("It holds a sparse tensor, which is checked by a load.")
             except CheckpointError as error:
                 self._model = error.what
+        if kind in (Format.HDF5, Format.KERAS) and _LAMBDA.search(self._config()):
+            code = ("a Lambda layer",)
+            self._pickles.append(Inspected("", code, code, "It has a Lambda layer, which is code."))
         if kind in _ELSEWHERE:
             self._unseen.append(f"It is {kind.sentence}, which is not looked into.")
         if self._members:
@@ -527,7 +548,13 @@ class _Inspector:
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
         seen = tuple(self._pickles), tuple(self._unseen)
-        return Inspection(kind, self._size, *seen, tensors=self._tensors)
+        return Inspection(kind, self._size, *seen, tensors=self._tensors, code=self._code)
+
+    def _config(self) -> bytes:
+        """Return what says of which layers a model of Keras is."""
+        most = self._limits.data_bytes
+        found = [each for each in self._members if each.name == "config.json"]
+        return content(self._file, found[0], most) if found else read_at(self._file, 0, most)
 
     def _zipped(self) -> None:
         model = self._kind is Format.TORCH_ZIP
@@ -655,7 +682,7 @@ class _Inspector:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = f"{where or 'It'} is not strict JSON, and may hold pickles."
+                what = f"{where or 'It'} is not strict JSON, and may hold pickles or name code."
                 if self._members:
                     self._unseen.append(what)
                 else:
@@ -668,6 +695,9 @@ class _Inspector:
                     f"{place or 'It'} is marked as a pickle, and is not base64.", _LOOK
                 )
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
+        remote = {key: value.get(key) for key in _REMOTE} if type(value) is dict else {}
+        keys = tuple(key for key, named in remote.items() if named)
+        self._code += tuple(sorted({*_CODE_NAME.findall(json.dumps(remote))})) or keys
 
     def _array(self, where: str, data: IO[bytes], head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""

@@ -198,10 +198,9 @@ def _target(path: str | os.PathLike[str]) -> str:
     """Return the path of a file to be, if its name says what it will be."""
     target = str(Path(path))  # without a slash at its end
     if Path(target).suffix.lower() != SAFETENSORS:
-        named = str(Path(target, "model") if Path(target).name in ("", "..") else Path(target))
         raise ConfigurationError(
             f"{shell(target)} does not end in {SAFETENSORS}, which is what it will be.",
-            f"Write {shell(str(Path(named).with_suffix(SAFETENSORS)))}",
+            f"Write {shell(target + SAFETENSORS)}",
         )
     return target
 
