@@ -71,7 +71,7 @@ demo: .venv/.ready ## Two workers on a real PostgreSQL: one is killed, the other
 	{ "$$root/$(PY)" "$$root/snippets/two_workers.py" 2>errors; status=$$?; } ; \
 	cat errors >&2; exit $$status
 
-fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k stores" for a part)
+fuzz: .venv/.ready ## Try what nobody thought of, for some minutes (ARGS="-k records" for a part)
 	@$(PYTESTS) --dist=worksteal tests/fuzz tests/unit/test_resume_machine.py \
 	    --hypothesis-profile=fuzz $(ARGS)
 

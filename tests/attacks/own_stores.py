@@ -6,7 +6,6 @@ framework is imported by whoever opens its store: it takes seconds.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import pickle
 import secrets
@@ -14,7 +13,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import Any
 
 from safepoint import (
     FileCheckpointStorage,
@@ -25,7 +24,6 @@ from safepoint import (
     SQLiteCheckpointStorage,
 )
 from safepoint.attacks import Target
-from safepoint.attacks.home_made import MacPlaceTarget
 from safepoint.attacks.naive import NaiveLedger
 
 _KEY = secrets.token_bytes(32)
@@ -42,19 +40,6 @@ class Naive:
 
     def load(self, thread: str) -> Any:
         return self._ledger.latest(thread).state
-
-
-class Pickles:
-    """One pickle per thread, written over."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        Path(self.folder, thread).write_bytes(pickle.dumps(state))
-
-    def load(self, thread: str) -> Any:
-        return pickle.loads(Path(self.folder, thread).read_bytes())
 
 
 class PickleRows:
@@ -83,20 +68,6 @@ class PickleRows:
 
     def close(self) -> None:
         self._rows.close()
-
-
-class MacPlace:
-    """A home-made HMAC over the place and the state, as the ladder has it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._rung = MacPlaceTarget(folder.parent)
-        self._rung.keys = [_KEY]
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        self._rung.save(thread, state)
-
-    def load(self, thread: str) -> Any:
-        return self._rung.latest(thread)
 
 
 class Sealed:
@@ -128,78 +99,6 @@ def ledger_in(folder: Path, storage: Any) -> Ledger:
     key = SigningKey.from_file(folder.parent / "writer.key", create=True)
     anchor = SQLiteAnchor(folder.parent / "anchor/heads.db", create=True)
     return Ledger(storage, store="invoices", keys=Keyring(key), anchor=anchor)
-
-
-class Graphs:
-    """A graph of LangGraph on a saver."""
-
-    def __init__(self, saver: Any) -> None:
-        from langgraph.graph import START, StateGraph
-
-        class State(TypedDict, total=False):
-            order: dict[str, Any]
-
-        builder = StateGraph(State)
-        builder.add_node("step", lambda state: state)
-        builder.add_edge(START, "step")
-        self._graph = builder.compile(checkpointer=saver)
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        self._graph.update_state(_config(thread), {"order": state}, as_node="step")
-
-    def load(self, thread: str) -> Any:
-        return self._graph.get_state(_config(thread)).values.get("order")
-
-
-def _config(thread: str) -> Any:
-    return {"configurable": {"thread_id": thread}}
-
-
-@contextmanager
-def langgraph_sqlite(folder: Path) -> Iterator[Graphs]:
-    from langgraph.checkpoint.sqlite import SqliteSaver
-
-    with SqliteSaver.from_conn_string(str(folder / "graphs.db")) as saver:
-        yield Graphs(saver)
-
-
-@contextmanager
-def langgraph_sealed(folder: Path) -> Iterator[Graphs]:
-    from safepoint.langgraph import SealedSaver
-
-    with SQLiteCheckpointStorage(folder / "graphs.db") as storage:
-        yield Graphs(SealedSaver(ledger_in(folder, storage)))
-
-
-class Agents:
-    """Agent Framework's checkpoints in some storage. A thread is the name of a workflow."""
-
-    def __init__(self, storage: Any) -> None:
-        self._storage = storage
-
-    def save(self, thread: str, state: dict[str, Any]) -> None:
-        import agent_framework
-
-        made = agent_framework.WorkflowCheckpoint(
-            workflow_name=thread, graph_signature_hash="", state=state
-        )
-        asyncio.run(self._storage.save(made))
-
-    def load(self, thread: str) -> Any:
-        found = asyncio.run(self._storage.get_latest(workflow_name=thread))
-        return found and found.state
-
-
-def agent_framework_files(folder: Path) -> Agents:
-    import agent_framework
-
-    return Agents(agent_framework.FileCheckpointStorage(folder))
-
-
-def agent_framework_sealed(folder: Path) -> Agents:
-    from safepoint.agent_framework import SealedCheckpointStorage
-
-    return Agents(SealedCheckpointStorage(ledger_in(folder, FileCheckpointStorage(folder))))
 
 
 class PlainTarget(Target):

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from safepoint import Codec, InMemoryCheckpointStorage, Keyring, Ledger, LimitExceeded, Limits
+from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, LimitExceeded
 from safepoint import SigningKey as Key
 from tests.attacks.helpers import THREAD, Shop, refused
 
@@ -109,17 +109,3 @@ def test_the_heaviest_state_within_the_limits_is_as_heavy_as_the_page_says(tmp_p
     outcome, growth = grown(tmp_path, "Codec().decode(data)", prepare)
     assert outcome == "accepted"
     assert 100 < growth < 250
-
-
-def test_the_limits_of_the_reader_hold_whatever_the_writer_allowed(tmp_path: Path) -> None:
-    shop, low = Shop(tmp_path), Limits(state_bytes=100, depth=2, items=10)
-    states: list[tuple[Any, str]] = [
-        ("x" * 99, "and the limit is 100"),
-        ([0] * 11, "holds more than 10 values"),
-        ([[[]]], "nested deeper than 2 levels"),
-    ]
-    for state, message in states:
-        small = shop.ledger(codec=Codec(limits=low))
-        assert message in refused(LimitExceeded, small.save, THREAD, state)
-        shop.fill([state])
-        refused(LimitExceeded, lambda: shop.ledger(codec=Codec(limits=low)).latest(THREAD))

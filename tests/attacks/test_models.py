@@ -8,10 +8,8 @@ from typing import Any
 
 import pytest
 
-from safepoint.attacks import Attack
 from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelTarget, NaiveModels
 from safepoint.attacks.outcome import Outcome
-from safepoint.rules import RULES
 from tests.harness.optional import need
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
@@ -32,83 +30,57 @@ def strike(tmp_path: Path) -> Strike:
     return run
 
 
-def refusal(strike: Strike, attack: str) -> str:
-    """Return the one refusal of the careful victim."""
-    outcome, refused = strike(attack, CarefulModels)
+def hurts_and_is_refused(strike: Strike, attack: str, harm: Outcome, kind: str, word: str) -> None:
+    """See how it ends on the naive victim, and that the careful one refuses it once, for that."""
+    assert strike(attack, NaiveModels)[0] is harm
+    outcome, (line,) = strike(attack, CarefulModels)
     assert outcome is Outcome.DETECTED
-    (line,) = refused
-    return line
+    assert line.startswith(f"{kind}: ")
+    assert word in line
 
 
 def test_model_payload_runs_on_the_naive_loader_and_is_refused(strike: Strike) -> None:
-    assert strike("model-payload", NaiveModels)[0] is Outcome.EXECUTED
-    line = refusal(strike, "model-payload")
-    assert line.startswith("ModelRefused: ")
-    assert "wants os.mkdir" in line
+    word = "wants os.mkdir"
+    hurts_and_is_refused(strike, "model-payload", Outcome.EXECUTED, "ModelRefused", word)
 
 
 def test_model_allow_list_runs_on_the_naive_loader_and_is_refused(strike: Strike) -> None:
-    assert strike("model-allow-list", NaiveModels)[0] is Outcome.EXECUTED
-    line = refusal(strike, "model-allow-list")
-    assert line.startswith(
-        "Unsafe: In this process torch.load may also build posix.mkdir, for every file."
-    )
+    word = "In this process torch.load may also build posix.mkdir, for every file."
+    hurts_and_is_refused(strike, "model-allow-list", Outcome.EXECUTED, "Unsafe", word)
 
 
 def test_model_swapped_is_refused_by_its_seal(strike: Strike) -> None:
-    assert strike("model-swapped", NaiveModels)[0] is Outcome.EXECUTED
-    line = refusal(strike, "model-swapped")
-    assert line.startswith("SealBroken: ")
-    assert line.endswith(
-        "own.pt is not the file that was sealed as own. Nothing was loaded. Find out who can write"
-        " it, then restore the one that verifies."
-    )
+    word = "own.pt is not the file that was sealed as own. Nothing was loaded."
+    hurts_and_is_refused(strike, "model-swapped", Outcome.EXECUTED, "SealBroken", word)
 
 
 def test_model_edited_is_refused_by_its_seal(strike: Strike) -> None:
-    assert strike("model-edited", NaiveModels)[0] is Outcome.ACCEPTED
-    line = refusal(strike, "model-edited")
-    assert line.startswith("SealBroken: ")
-    assert "own.safetensors is not the file that was sealed as own." in line
+    word = "own.safetensors is not the file that was sealed as own."
+    hurts_and_is_refused(strike, "model-edited", Outcome.ACCEPTED, "SealBroken", word)
 
 
 def test_model_disguised_is_refused_for_its_content(strike: Strike) -> None:
-    assert strike("model-disguised", NaiveModels)[0] is Outcome.EXECUTED
-    line = refusal(strike, "model-disguised")
-    assert line.startswith("ModelRefused: ")
-    assert "is a PyTorch archive, whatever its name says." in line
+    word = "is a PyTorch archive, whatever its name says."
+    hurts_and_is_refused(strike, "model-disguised", Outcome.EXECUTED, "ModelRefused", word)
 
 
 def test_model_unnamed_is_looked_at_whatever_it_is_called(strike: Strike) -> None:
-    assert strike("model-unnamed", NaiveModels)[0] is Outcome.ACCEPTED
-    assert "is a pickle, and asks for os.mkdir." in refusal(strike, "model-unnamed")
+    word = "is a pickle, and asks for os.mkdir."
+    hurts_and_is_refused(strike, "model-unnamed", Outcome.ACCEPTED, "Rejected", word)
 
 
 def test_model_nested_is_not_called_clean(strike: Strike) -> None:
-    assert strike("model-nested", NaiveModels)[0] is Outcome.ACCEPTED
-    assert "weights.gz" in refusal(strike, "model-nested")
+    hurts_and_is_refused(strike, "model-nested", Outcome.ACCEPTED, "Rejected", "weights.gz")
 
 
 def test_hidden_load_is_seen(strike: Strike) -> None:
-    assert strike("hidden-load", NaiveModels)[0] is Outcome.ACCEPTED
-    assert refusal(strike, "hidden-load").startswith("Rejected: ")
+    hurts_and_is_refused(strike, "hidden-load", Outcome.ACCEPTED, "Rejected", "")
 
 
 def test_stray_plugin_does_not_turn_a_test_green(strike: Strike) -> None:
     """The page on loading models shows that the naive one accepts it."""
-    assert refusal(strike, "stray-plugin").startswith("Rejected: ")
-
-
-def test_every_attack_has_a_test_here() -> None:
-    tests = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
-    for attack in MODEL_ATTACKS:
-        assert any(test.startswith(attack.replace("-", "_")) for test in tests), attack
-
-
-@pytest.mark.parametrize("attack", MODEL_ATTACKS.values(), ids=lambda attack: attack.id)
-def test_an_attack_names_its_rule_and_the_rule_names_it(attack: Attack) -> None:
-    assert attack.id in RULES[attack.rule].legs["attack"]
-    assert attack.story.endswith(".")
+    outcome, (line,) = strike("stray-plugin", CarefulModels)
+    assert (outcome, line.partition(":")[0]) == (Outcome.DETECTED, "Rejected")
 
 
 class OnlyLoads(ModelTarget):

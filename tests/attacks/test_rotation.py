@@ -17,7 +17,6 @@ from safepoint.core.errors import SealBroken, Unavailable, Unsafe
 from safepoint.core.record import Place, seal
 from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
-from tests.house import rewrite
 
 OLD = SigningKey.generate()
 NEW = SigningKey.generate()
@@ -124,25 +123,6 @@ def test_rewritten_past_of_a_stolen_key_is_refused(night: Night) -> None:
     assert copy.threads() == []
 
 
-@pytest.mark.parametrize(
-    ("damage", "error"),
-    [
-        (lambda heads: shutil.rmtree(heads.parent), Unavailable),
-        (lambda heads: rewrite(heads, "UPDATE heads SET digest = 'x'"), Unavailable),
-        (lambda heads: rewrite(heads, "UPDATE store SET name = 'staging'"), RolledBack),
-    ],
-    ids=["gone", "damaged", "of another store"],
-)
-def test_a_point_that_cannot_be_read_lets_nothing_through(
-    night: Night, damage: Callable[[Path], object], error: type[Exception]
-) -> None:
-    before, copy = night.freeze(), night.copy()
-    damage(night.path / "frozen/heads.db")
-    with pytest.raises(error):
-        night.ledger(keys=ROTATED).copy_to(copy, threads=[THREAD], up_to=before)
-    assert copy.threads() == []
-
-
 def test_workers_rotate_one_after_another_without_a_refusal(tmp_path: Path) -> None:
     """Each worker learns the new key before any worker signs with it, or refuses it."""
     night = Night(tmp_path, OLD)
@@ -199,9 +179,3 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
     assert latest == "{'payee': 'alice', 'amount': 42}"
-
-
-def test_a_thread_that_is_left_out_keeps_its_anchor(tmp_path: Path) -> None:
-    """A thief pruned it: nothing takes its place until it is restored."""
-    code = (ROOT / "snippets/revoke_key.py").read_text().replace("= []", '= ["order-8"]')
-    assert "RolledBack: order-8 is gone, and the anchor has seen #2." in ran(code, tmp_path).stderr

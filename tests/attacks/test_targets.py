@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from safepoint import Keyring, RolledBack, SigningKey
-from safepoint.attacks import TARGETS, Disk, Miss, Target
+from safepoint.attacks import TARGETS, Target
 from safepoint.attacks.kit import runs, works
-from safepoint.attacks.outcome import FORTUNE, HONEST, WANTED, step
+from safepoint.attacks.outcome import FORTUNE, step
 from safepoint.attacks.rungs import GatedTarget, SignedChainTarget
 from safepoint.core.errors import SealBroken
 
@@ -33,37 +32,11 @@ def saved(target: Target, count: int = 3) -> Target:
 
 
 @each_target
-def test_a_built_in_target_does_unharmed_what_an_attack_needs(name: str, make: Make) -> None:
-    """Or an attack would prove nothing: save, load, go back, prune, rotate, smuggle, delete."""
+def test_a_built_in_target_works_unharmed(name: str, make: Make) -> None:
+    """Or an attack would prove nothing. Each operation of an attack shows in the ladder's table."""
     target = make(name)
     assert works(target)
-    target.by_default().save("other", HONEST)
-    records = saved(target).records("victim")
-    assert records == [target.place("victim", number) for number in (1, 2, 3)]
-    assert set(records) < set(target.medium.names())
-    assert target.history("victim") == [step(1), step(2), step(3)]
-    assert [target.load("victim", number) for number in (1, 2, 3)] == target.history("victim")
-    assert target.oldest("victim") == step(1)
-    copy = target.twin(target.medium.copy())
-    assert copy.latest("victim") == step(3)  # the same key, in another place
-    assert target.twin(target.medium.beside(), "other-store").store != target.store
-    target.go_back("victim", 2)
-    if name in ("mac", "mac-place", "signed-chain", "anchored", "gated"):
-        target.rotate()
-    else:
-        with pytest.raises(Miss):
-            target.rotate()
-    target.save("victim", step(4))
-    assert target.history("victim") == [step(1), step(2), step(4)]
-    if name != "mac-place":  # its numbers begin at 1: that store cannot forget
-        target.prune("victim", 2)
-        target.relink("victim")  # the chain without a key breaks, and anybody can mend it
-        assert target.history("victim") == [step(2), step(4)]
-    target.smuggle("victim", target.encoded(WANTED))
-    assert target.latest("victim") == target.history("victim")[-1] == WANTED
-    target.delete("victim")
-    with pytest.raises(Exception):  # noqa: B017  each store says it in its own way
-        target.latest("victim")
+    assert runs(target)
     assert target.title
 
 
@@ -98,69 +71,6 @@ def test_a_thief_has_neither_anchor_nor_journal_and_a_replica_has(make: Make) ->
     assert thief.keys.signing.id != target.keys.signing.id
     assert thief.anchor is not target.anchor
     assert thief.written is None
-
-
-def test_a_medium_is_written_for_its_owner_alone_tapped_and_put_back(tmp_path: Path) -> None:
-    """Or a store would refuse the mode, and seem to have detected the attack."""
-    (tmp_path / "store").mkdir(mode=0o700)
-    medium = Disk(tmp_path / "store")
-    medium.write("a", b"1")
-    medium.write("deep/er/b", b"2")
-    snapshot = medium.copy()
-    medium.write("a", b"changed")
-    medium.rename("deep/er/b", "deep/er/c")
-    assert medium.names() == ["a", "deep/er/c"]
-    medium.restore(snapshot)
-    assert medium.everything() == snapshot.everything() == {"a": b"1", "deep/er/b": b"2"}
-    medium.tap = lambda name, data: name.encode() + data
-    assert medium.read("a") == b"a1"
-    modes = {path.stat().st_mode & 0o777 for path in medium.folder.rglob("*")}
-    assert modes == {0o700, 0o600}
-    medium.lose()
-    with pytest.raises(OSError):
-        medium.write("a", b"2")
-
-
-def went_on(target: Target, thread: str, yes: bytes = b"") -> Any:
-    """What a worker did, or None where it was refused."""
-    try:
-        return target.resume(thread, yes)
-    except target.refusals:
-        return None
-
-
-@each_target
-def test_a_run_goes_on_once_asks_and_acts_after_a_yes_alone(name: str, make: Make) -> None:
-    """With nobody attacking, every rung does as it is told."""
-    target = make(name)
-    assert runs(target)
-    target.begin("begun", HONEST)
-    target.begin("other", FORTUNE)
-    seen: list[Any] = []
-    done = target.resume("begun", meanwhile=lambda: seen.append(target.resume("other")))
-    assert (done, seen, went_on(target, "begun")) == (HONEST, [FORTUNE], None)
-    for thread in ("yes", "no", "silence"):
-        target.ask(thread, FORTUNE)
-        assert went_on(target, thread) is None
-    target.deny("no")
-    assert went_on(target, "yes", target.approve("yes")) == FORTUNE
-    assert went_on(target, "no") is went_on(target, "silence") is None
-    target.ask("yes", HONEST)
-    assert target.resume("yes", target.approve("yes")) == HONEST
-    target.ask("page", HONEST)
-    target.reword("page", FORTUNE)
-    page = target.look("page")
-    assert "5000000" in target.shown(page)
-    assert went_on(target, "page", target.press("page", page)) == FORTUNE
-    for thread, said in (("yes", "dana"), ("no", "erin")):
-        lines = target.journalled(thread)
-        assert [line for line in lines if said in line]
-        assert all(line.isprintable() for line in lines)
-    assert not [line for line in target.journalled("silence") if "dana" in line]
-    worker = target.own("owned", "worker-1")
-    worker.save("owned", step(1))
-    worker.save("owned", step(2))
-    assert target.own("owned", "worker-2").latest("owned") == target.latest("owned") == step(2)
 
 
 def test_a_counterfeit_yes_on_the_top_lacks_the_key_alone(

@@ -6,17 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from safepoint import (
-    FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
     InMemoryJournal,
     Keyring,
     Ledger,
     SigningKey,
-    SQLiteCheckpointStorage,
     Workflow,
 )
 from safepoint.attacks import ATTACKS, Outcome, Target
@@ -24,11 +20,6 @@ from safepoint.attacks.rungs import GatedTarget
 from safepoint.core.errors import CheckpointError
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
-STORAGES: dict[str, Callable[[Path], Any]] = {
-    "memory": lambda _: InMemoryCheckpointStorage(),
-    "file": lambda folder: FileCheckpointStorage(folder / "store"),
-    "sqlite": lambda folder: SQLiteCheckpointStorage(folder / "store.db"),
-}
 
 
 class WithoutTenants(GatedTarget):
@@ -46,12 +37,11 @@ def pay(state: dict[str, Any]) -> None:
     """Go on, if there is anything to go on from."""
 
 
-@pytest.mark.parametrize("kind", STORAGES)
-def test_a_client_cannot_tell_whether_a_thread_of_others_exists(kind: str, tmp_path: Path) -> None:
+def test_a_client_cannot_tell_whether_a_thread_of_others_exists() -> None:
     """Whatever is asked of the ledger of a tenant is answered as if there were no other."""
     journal, anchor, flow = InMemoryJournal(), InMemoryAnchor(), Workflow("w", [pay])
     options: Any = {"store": "invoices", "keys": KEYS, "anchor": anchor, "journal": journal}
-    ledger = Ledger(STORAGES[kind](tmp_path), **options)
+    ledger = Ledger(InMemoryCheckpointStorage(), **options)
     acme, globex = ledger.tenant("acme"), ledger.tenant("globex")
     acme.save("order-7", {"amount": 42}, label="final")
     before = journal.counts()

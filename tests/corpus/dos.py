@@ -108,34 +108,21 @@ EXHAUSTING: Final[tuple[Exhausting, ...]] = (
     Exhausting(
         "bytes that are not there", lambda: b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"."
     ),
-    Exhausting("text that is not there", lambda: b"\x80\x04\x8d" + struct.pack("<Q", 2**40) + b"."),
-    Exhausting(
-        "a frame that is not there", lambda: b"\x80\x04\x95" + struct.pack("<Q", 2**62) + b"N."
-    ),
     Exhausting(
         "an integer that is not there",
         lambda: b"\x80\x02\x8b" + struct.pack("<i", 2**31 - 1) + b".",
     ),
     Exhausting("an integer of a million digits", lambda: b"I" + b"9" * 1_000_000 + b"\n."),
-    Exhausting("a long integer of a million digits", lambda: b"L" + b"9" * 1_000_000 + b"L\n."),
-    Exhausting(
-        "lists that double 40 times", lambda: b"\x80\x02" + doubling(40, b"](GETGETe") + b"."
-    ),
     Exhausting(
         "tuples that double 40 times", lambda: b"\x80\x02" + doubling(40, b"GET\x86") + b"."
     ),
     Exhausting(
         "a key of tuples that double", lambda: b"\x80\x02}" + doubling(30, b"GET\x86") + b"Ns."
     ),
-    Exhausting(
-        "a set of tuples that double",
-        lambda: b"\x80\x04\x8f(" + doubling(30, b"GET\x86") + b"\x90.",
-    ),
     Exhausting("a thirty thousand tuples deep", lambda: b"\x80\x02N" + b"\x85" * 30_000 + b"."),
     Exhausting(
         "a key a thirty thousand tuples deep", lambda: b"\x80\x02}N" + b"\x85" * 30_000 + b"Ns."
     ),
-    Exhausting("a thirty thousand lists deep", lambda: b"]" * 30_000 + b"a" * 29_999 + b"."),
     Exhausting("a list that holds itself", lambda: b"\x80\x02]q\x00h\x00a."),
     Exhausting(
         "a memo of one hash",
@@ -167,11 +154,6 @@ EXHAUSTING: Final[tuple[Exhausting, ...]] = (
         ".pt",
     ),
     Exhausting(
-        "a tensor outside of its storage",
-        lambda: _model(_tensor(_persistent("0", 1), (1,), (1,), 1 << 20), **{"0": b"\0" * 4}),
-        ".pt",
-    ),
-    Exhausting(
         "a storage smaller than it says",
         lambda: _model(_tensor(_persistent("0", 1 << 28), (1 << 28,), (1,)), **{"0": b"\0" * 4}),
         ".pt",
@@ -182,9 +164,6 @@ EXHAUSTING: Final[tuple[Exhausting, ...]] = (
         "a key of tuples that double, in a model file",
         lambda: as_archive(b"\x80\x02}" + doubling(30, b"GET\x86") + b"Ns."),
         ".pt",
-    ),
-    Exhausting(
-        "a memo of 4 GB in a model file", lambda: as_archive(b"\x80\x02Nr\xff\xff\xff\x1f."), ".pt"
     ),
     Exhausting("more members than there are", _many_members, ".pt"),
     Exhausting("a member with a size that lies", _a_size_that_lies, ".pt"),

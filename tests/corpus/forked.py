@@ -20,7 +20,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,7 +65,6 @@ def attempt(
     imports: Iterable[str] = (),
     limits: Limits = Limits(),  # noqa: B008  a constant
     runs: bool = False,
-    apart: bool = False,
 ) -> dict[str, Tried]:
     """Call the function `act` with each path, in a child, and tell what came of it.
 
@@ -77,24 +75,26 @@ def attempt(
         limits: for each file.
         runs: whether payloads are expected to run; then each has a child of its own, and it waits
             for those in the background.
-        apart: whether two are tried at a time.
     """
-    order = {"act": act, "limits": list(limits), "runs": runs}
-    names = list(files)
-    halves = [names[::2], names[1::2]] if apart else [names]
-
-    def ask(number: int) -> dict[str, Tried]:
-        some = {name: str(files[name]) for name in halves[number]}
-        return _asked(_parent(tuple(imports), number), {**order, "files": some})
-
-    with ThreadPoolExecutor(len(halves)) as pool:
-        parts = list(pool.map(ask, range(len(halves))))
-    answers = {name: tried for part in parts for name, tried in part.items()}
-    return {name: answers[name] for name in names}
+    order: dict[str, Any] = {"act": act, "limits": list(limits), "runs": runs}
+    order["files"] = {name: str(path) for name, path in files.items()}
+    parent = _parent(tuple(imports))
+    assert parent.stdin is not None
+    assert parent.stdout is not None
+    parent.stdin.write(json.dumps(order) + "\n")
+    parent.stdin.flush()
+    said = parent.stdout.readline()
+    if not said:
+        raise RuntimeError(f"the process ended that was to try {act}")
+    answers: dict[str, list[Any]] = json.loads(said)
+    return {
+        name: Tried(ran, said, tuple(kinds), message, ended)
+        for name, (ran, said, kinds, message, ended) in answers.items()
+    }
 
 
 @cache
-def _parent(imports: tuple[str, ...], number: int) -> subprocess.Popen[str]:
+def _parent(imports: tuple[str, ...]) -> subprocess.Popen[str]:
     """Start a process that has these modules, and keep it for the next order."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tests.corpus.forked", *imports],
@@ -105,21 +105,6 @@ def _parent(imports: tuple[str, ...], number: int) -> subprocess.Popen[str]:
     )
     atexit.register(process.communicate)  # the end of its input is its end
     return process
-
-
-def _asked(parent: subprocess.Popen[str], order: Mapping[str, Any]) -> dict[str, Tried]:
-    assert parent.stdin is not None
-    assert parent.stdout is not None
-    parent.stdin.write(json.dumps(order) + "\n")
-    parent.stdin.flush()
-    said = parent.stdout.readline()
-    if not said:
-        raise RuntimeError(f"the process ended that was to try {order['act']}")
-    answers: dict[str, list[Any]] = json.loads(said)
-    return {
-        name: Tried(ran, said, tuple(kinds), message, ended)
-        for name, (ran, said, kinds, message, ended) in answers.items()
-    }
 
 
 def left(path: Path) -> Path:

@@ -1,7 +1,6 @@
 """Checkpoints as honest training code writes them, made by PyTorch and NumPy: one in a line.
 
-Each is a name and what is saved. `python -m tests.corpus.honest` prints how many of them PyTorch's
-`weights_only` loads, how many we load, and which we refuse.
+Each is a name and what is saved.
 """
 
 from __future__ import annotations
@@ -119,11 +118,10 @@ _DTYPES: Final = (
     *("complex128", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
     "bool",
 )
-_OPTIMIZERS: Final = "Adam AdamW Adamax NAdam RAdam Adagrad Adadelta RMSprop Rprop ASGD LBFGS SGD"
+_OPTIMIZERS: Final = "Adam Rprop LBFGS SGD"
 
 SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "a state dict": lambda: _small().state_dict(),
-    "a state dict of a tied weight": lambda: Net().state_dict(),
     "a training state": lambda: {**_trained(optim.Adam), "epoch": 7, "loss": float("inf")},
     **{f"a tensor of {name}": partial(_numbered, name) for name in _DTYPES},
     **{
@@ -132,24 +130,17 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     },
     "SGD with momentum": lambda: _trained(optim.SGD, momentum=0.9, nesterov=True),
     "a fused AdamW with amsgrad": lambda: _trained(optim.AdamW, amsgrad=True, fused=True),
-    "StepLR": lambda: _scheduled(lr_scheduler.StepLR, 3),
-    "MultiStepLR, which counts": lambda: _scheduled(lr_scheduler.MultiStepLR, [2, 4]),
     "CosineAnnealingLR": lambda: _scheduled(lr_scheduler.CosineAnnealingLR, 9),
-    "CosineAnnealingWarmRestarts": lambda: _scheduled(lr_scheduler.CosineAnnealingWarmRestarts, 9),
     "OneCycleLR": lambda: _scheduled(lr_scheduler.OneCycleLR, 0.1, total_steps=9),
     "ReduceLROnPlateau": lambda: _scheduled(lr_scheduler.ReduceLROnPlateau),
-    "ExponentialLR": lambda: _scheduled(lr_scheduler.ExponentialLR, 0.9),
     "LambdaLR": lambda: _scheduled(lr_scheduler.LambdaLR, lambda epoch: 0.9**epoch),
-    "a GradScaler": lambda: {"scaler": torch.amp.GradScaler("cpu").state_dict()},
     "random states": _random,
     "random states of NumPy": lambda: {**_random(), "numpy": np.random.RandomState(7).get_state()},
     "a generator of NumPy": lambda: np.random.default_rng(7).bit_generator.state,
-    "a generator of PyTorch": lambda: torch.Generator().manual_seed(7).get_state(),
     "parameters": lambda: [
         nn.Parameter(_WEIGHT.clone()),
         nn.Parameter(_WEIGHT, requires_grad=False),
     ],
-    "a ParameterDict's state": lambda: nn.ParameterDict({"a": nn.Parameter(_WEIGHT)}).state_dict(),
     "a parameter with an attribute": lambda: _tagged(nn.Parameter(_WEIGHT.clone())),
     "a tensor with an attribute": lambda: _tagged(_WEIGHT.clone()),
     "a buffer": lambda: nn.Buffer(_WEIGHT.clone()),
@@ -190,7 +181,6 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "texts of any script": lambda: {"vocabulary": {"ä": 0, "\U0001f600": 1, "\ud800": 2}},
     "a vocabulary": lambda: {f"token{n}": n for n in range(5000)},
     "a vocabulary by number": lambda: {n: f"token{n}" for n in range(5000)},
-    "a long list": lambda: [float(n) for n in range(200_000)],
     "deep lists": lambda: _deep(70),
     "a list that holds itself": lambda: _circle(),  # noqa: PLW0108
     "a shared list": lambda: [[1, 2]] * 3,
@@ -205,7 +195,6 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "best metrics": lambda: {**_trained(optim.SGD), "best_acc": np.float32(0.9), "fitness": None},
     "arguments": lambda: {**_trained(optim.SGD), "args": argparse.Namespace(lr=0.1, gpu=None)},
     "a SimpleNamespace": lambda: types.SimpleNamespace(lr=0.1),
-    "a MappingProxy's dict": lambda: dict(types.MappingProxyType({"a": 1})),
     "a named tuple": lambda: Losses(0.1, 0.2),
     "a NamedTuple of PyTorch": lambda: torch.max(_WEIGHT, dim=0),
     "a dataclass": Config,
@@ -220,15 +209,9 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "a module beside its epoch": lambda: {"epoch": 3, "model": _small(), "ema": None},
     "an optimizer": lambda: optim.SGD(_small().parameters(), lr=0.1),
     "a loss": nn.CrossEntropyLoss,
-    "an LSTM's state": lambda: nn.LSTM(4, 4, bidirectional=True).state_dict(),
-    "a transformer's state": lambda: nn.TransformerEncoderLayer(8, 2).state_dict(),
-    "a convolution's state": lambda: nn.Conv2d(3, 4, 3).half().state_dict(),
     "a checkpoint of Lightning": lambda: _lightning({"lr": 0.1}),
     "one with a Namespace": lambda: _lightning({"args": argparse.Namespace(lr=0.1)}),
     "one with a function": lambda: _lightning({"activation": nn.functional.relu}),
-    "one of DDP": lambda: {f"module.{k}": v for k, v in _small().state_dict().items()},
-    "adapters": lambda: {f"base.{n}.lora_A.weight": torch.ones(2, 4) for n in range(4)},
-    "an EMA": lambda: optim.swa_utils.AveragedModel(_small()).state_dict(),
 }
 """What is saved, by its name."""
 
@@ -288,35 +271,3 @@ def equal(one: Any, other: Any) -> bool:
     if hasattr(one, "__dict__"):
         return equal(vars(one), vars(other))
     return bool(one == other)
-
-
-def _report() -> None:
-    import tempfile
-
-    from safepoint.core.errors import CheckpointError
-    from safepoint.models import load_checkpoint
-
-    count: Counter[str] = Counter()
-    for name, data in honest():
-        count["files"] += 1
-        theirs, ours = [], []
-        try:
-            theirs.append(torch.load(io.BytesIO(data), weights_only=True))
-            count["loaded by PyTorch"] += 1
-        except Exception:  # noqa: BLE001  it raises whatever a file makes it raise
-            count["refused by PyTorch"] += 1
-        with tempfile.NamedTemporaryFile(suffix=".pt") as file:
-            file.write(data)
-            file.flush()
-            try:
-                ours.append(load_checkpoint(file.name))
-                count["loaded by us"] += 1
-            except CheckpointError as error:
-                print(f"{name}: {error.what.partition(file.name)[2] or error.what}")
-        if theirs and ours and not equal(theirs[0], ours[0]):
-            print(f"{name}: not equal")
-    print(dict(count))
-
-
-if __name__ == "__main__":
-    _report()

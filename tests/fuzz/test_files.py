@@ -12,9 +12,6 @@ from hypothesis import strategies as st
 
 from safepoint import (
     CheckpointError,
-    FileCheckpointStorage,
-    Keyring,
-    Ledger,
     SigningKey,
     SQLiteAnchor,
     VerifyingKey,
@@ -76,20 +73,3 @@ def test_a_row_of_an_anchor_holds_a_head_or_is_refused(text: bytes) -> None:
             return
         assert head is not None, "a head that is there is never taken for none"
         assert head.digest.encode() == text
-
-
-@given(TEXTS)
-def test_a_base_is_signed_or_refused(text: bytes) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        storage = FileCheckpointStorage(Path(folder, "store"))
-        ledger = Ledger(storage, store="invoices", keys=Keyring(KEY))
-        for number in range(3):
-            ledger.save("order-7", number)
-        base = Path(folder, "store", "order-7", "base")
-        base.write_bytes(text)
-        base.chmod(0o600)
-        try:
-            ledger.verify("order-7")
-        except CheckpointError:
-            return
-        raise AssertionError("a base that nobody signed was taken for one")

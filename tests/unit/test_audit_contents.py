@@ -6,8 +6,6 @@ import base64
 import gzip
 import json
 import pickle
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +30,6 @@ def ids(findings: list[Any]) -> str:
 # --- one file in a folder: what all checks find
 
 
-def database() -> bytes:
-    with closing(sqlite3.connect(":memory:")) as connection:
-        connection.execute("create table checkpoints (type, checkpoint)")
-        return connection.serialize()
-
-
 ACTS = b"cos\nmkdir\n(Vmarker\ntR"
 PICKLE, SAYS_PICKLE, TAG = "SP03.pickle SP10.format", "SP03.pickle", "SP10.format"
 UNSEEN = "SP03.unseen"
@@ -51,13 +43,9 @@ FILES: dict[str, list[bytes]] = {
         b'{"a": {"__type__": "b:c"}}',
         b'{"type": "msgpack", "value": "gA=="}',
         b'[{"serializer" :\n"pickle"}]',
-        b'{"lc":2,"type":"constructor","id":["os","system"]}',
-        b' {"py/object": "a.B"}',
         rb'{"\u005f_type\u005f_": 1}',
         b" " * 100 + b'{"@class": "a.B"}',
-        database(),
         b"safepoint/2 abc def\n{}",
-        b"safepoint/0 abc def\n{}",
         b"0000000007\nsafepoint/12 abc",
         b"a: !!python/object/apply:os.system [x]",
     ],
@@ -66,11 +54,9 @@ FILES: dict[str, list[bytes]] = {
         b"#!/bin/sh\n" + zipped({"a": pickle.dumps([1])}),
         pickle.dumps([1]) + b"PK\x03\x04",
         gzip.compress(pickle.dumps([1])),
-        b"PK\x03\x04 not a zip",
     ],
     "": [
         b".",
-        b"# A page\n\nWith a sentence.\n",
         b"class Invoice:\n    pass\n",
         b'{"a": ["aGVsbG8gd29ybGQ="], "type": "invoice"}',
         json.dumps({"a": '"__type__": 1'}).encode(),

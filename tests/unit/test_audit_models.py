@@ -63,7 +63,6 @@ def test_it(tmp_path):
     [
         ("tests", GOOD, ALONE, ""),
         ("tests", GOOD, "", "SP27.no-test"),
-        ("tests", "def test_it(): pass", ALONE, "SP27.no-test"),
         ("venv", GOOD, ALONE, "SP27.no-test"),
         ("tests", GOOD.replace(", exc_type=ImportError", ""), ALONE, "SP27.no-test"),
     ],

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import safepoint
-from publish.errors import markdown, sections
+from publish.errors import sections
 from publish.fill import fill
 from publish.project import Project
 from safepoint import CheckpointError, SealBroken, models
@@ -77,24 +77,15 @@ def test_every_error_of_the_package_is_in_the_tree_and_explained() -> None:
 
 
 @pytest.mark.parametrize("found", EXPLANATIONS.values(), ids=lambda found: found.name)
-def test_an_explanation_is_fit_to_be_read_and_printed_whole(
+def test_an_explanation_is_printed_whole_and_names_what_there_is(
     found: Explanation, capsys: pytest.CaptureFixture[str]
 ) -> None:
     texts = (found.says, found.means, found.first, *found.causes)
-    for text in texts:
-        assert text.endswith(".")
-        assert "\n" not in text
-        assert text.count("`") % 2 == 0
-        assert not re.search(r"\b(simply|just|easily)\b|!|  ", text)
-    assert 2 <= len({*found.causes}) == len(found.causes) <= 6
-    assert 1 <= len(found.pages) <= 6
-    assert not found.causes[0].startswith("Attack:")
-    assert found.says not in found.means
     assert {*re.findall(r"`safepoint ([\w-]+)", found.first)} <= {*COMMANDS}
     for name in re.findall(r"`([A-Z][a-z]+[A-Z][A-Za-z]*)`", " ".join(texts[1:])):
         assert name in EXPLANATIONS or hasattr(safepoint, name) or hasattr(models, name)
-    assert len({*found.rules} & {*RULES}) == len(found.rules)
     assert found.rules
+    assert {*found.rules} <= {*RULES}
     assert main(["explain", found.name.upper()]) == 0
     out, err = capsys.readouterr()
     assert (out, err) == ("".join(f"{line}\n" for line in lines_of(found)), "")
@@ -139,7 +130,6 @@ def test_an_error_carries_its_address_once_and_its_message_stays(
     [
         ("a\nb", r"'a\nb'"),
         ("\u202egnp", r"'\u202egnp'"),
-        (None, "None"),
         ("x" * 300, "'" + "x" * 56 + "..."),
         pytest.param(10**5000, "<int>", id="large"),
     ],
@@ -174,13 +164,11 @@ def test_several_names_are_explained_in_order_and_none_lists_all(
 def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
     for name in ("sp12", "rules/#sp12", "SP12: Sign every checkpoint"):
         assert main(["explain", name]) == 0
-        assert capsys.readouterr().out == (
-            "SP12: Sign every checkpoint, bound to its place\n"
-            f"{RULES['SP12'].callout}\n"
-            "On the site:\n"
-            "  - rules/#sp12\n"
-            "  - security/seal/\n"
+        out = capsys.readouterr().out
+        assert out.startswith(
+            f"SP12: Sign every checkpoint, bound to its place\n{RULES['SP12'].callout}"
         )
+        assert out.endswith("  - rules/#sp12\n  - security/seal/\n")
 
 
 def test_each_finding_of_the_audit_is_explained_by_its_id(
@@ -208,34 +196,14 @@ def test_a_finding_is_found_as_it_is_pasted(capsys: pytest.CaptureFixture[str]) 
     for pasted, begin in {
         " safepoint.core.errors.SEALBROKEN: The state of order-7 #2 is not": "SealBroken",
         "https://example.org/some/folder/errors/#sealbroken": "SealBroken",
-        "SP04.mode error: /x can be read by others": "SP04.mode (error): PATH can be read by ",
         "https://example.org/command/checks/#any.unseen": "any.unseen (warning): PATH could ",
-        "SP12.seal-broken": "SP12.seal-broken (error): A record is not what was sealed for ",
         "SP23.sl01": "SP23.sl01 (warning): PLACE has SL01: ",
-        "audit.expired": "audit.expired (warning): What PATH accepts of ID at PLACE is over ",
     }.items():
         assert main(["explain", pasted]) == 0
         assert capsys.readouterr().out.startswith(begin)
     for unknown, said in {
         "SP04.mod": "There is no finding 'SP04.mod'. Near it: SP04.mode, ",
-        "Seelbroken": "There is no error 'Seelbroken'. Near it: SealBroken.",
         "\u202egnp": r"There is no error '\u202egnp'. List them all: ",
     }.items():
         assert main(["explain", unknown]) == 2
         assert capsys.readouterr().err.startswith(said)
-
-
-# --- The page
-
-
-def test_the_page_has_each_error_once() -> None:
-    text = markdown(PROJECT)
-    assert re.findall(r'^<div class="fold" id="(\w+)" markdown>$', text, re.MULTILINE) == [
-        found.address.removeprefix("errors/#") for found in EXPLANATIONS.values()
-    ]
-    for found in EXPLANATIONS.values():
-        assert f"### {found.name} {{ #safepoint.core.errors.{found.name} }}\n" in text
-        kind = f", a kind of [{found.parent}](#{str(found.parent).lower()})" if found.parent else ""
-        assert f"\n`safepoint.core.errors.{found.name}`{kind}\n\n{found.says}\n" in text
-    assert "- `error.question`: what to approve or deny, exactly" in text
-    assert "<!-- fill errors -->" in PROJECT.pages["errors.md"].text

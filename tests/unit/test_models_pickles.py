@@ -10,7 +10,7 @@ import pytest
 from safepoint import LimitExceeded, SigningKey
 from safepoint.core import errors
 from safepoint.core.errors import ConfigurationError, DecodeError
-from safepoint.models import PickleLimits, inspect, machine, read_pickle
+from safepoint.models import PickleLimits, machine, read_pickle
 from tests.unit.archive_helpers import cases, made, proto
 from tests.unit.codec_types import VALUES, Colour, Invoice, Note, Point, Rights, same
 from tests.unit.commands import said
@@ -71,55 +71,30 @@ def test_empty_values_are_refused_before_one_is_built(
     assert len(drawn) == 1
 
 
-def command(folder: Path, *arguments: str) -> tuple[int, str, str]:
-    return said(*arguments, folder=folder)
+EVIL = b"cos\nsystem\n(S'id'\ntR."
 
 
-WANTS = (
-    "  It asks for os.system. Runs code: The pickle wants os.system, which is not on the list"
-    " of what may be built."
-)
-
-
-def test_scan_says_what_files_are(tmp_path: Path) -> None:
-    (tmp_path / "a.bin").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
-    (tmp_path / "b.pkl").write_bytes(pickle.dumps({"amount": 42}, 4))
-    (tmp_path / "c.gz").write_bytes(b"\x1f\x8b\x08\0\0\0")
-    status, out, err = command(tmp_path, "scan", "a.bin", "b.pkl", "c.gz")
-    assert (status, err) == (1, "")
-    assert out.splitlines() == [
-        "a.bin is a pickle (21 bytes).",
-        WANTS,
-        f"  {inspect(tmp_path / 'a.bin').do}",
-        "b.pkl is a pickle (26 bytes).",
-        "  Plain data.",
-        "  Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
-        "c.gz is compressed data (6 bytes).",
-        "  It is compressed data, which is not looked into.",
-        "  Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors.",
-    ]
-    assert command(tmp_path, "scan", "b.pkl")[0] == 0
-    assert command(tmp_path, "scan", "missing")[0] == 2
-    assert command(tmp_path, "scan")[0] == 2
-
-
-def test_a_model_is_sealed_and_converted_by_command(tmp_path: Path) -> None:
+def test_the_commands_on_models_end_as_they_must(tmp_path: Path) -> None:
+    """What they say otherwise, the pages show."""
     torch = pytest.importorskip("torch", exc_type=ImportError)
     torch.save({"weight": torch.ones(2, 3)}, tmp_path / "old.pt")
-    made = command(tmp_path, "convert", "old.pt", "new.safetensors", "--key", "m.key", "--create")
-    assert made[0] == 0
-    assert made[1].startswith("new.safetensors: 1 tensor, 128 bytes, equal to the last bit\n")
-    scanned = command(tmp_path, "scan", "new.safetensors")
-    assert scanned[1].splitlines()[1:3] == ["  1 tensor", "    weight float32 (2, 3)"]
-    assert command(tmp_path, "seal-model", "old.pt", "--key", "m.key")[0::2] == (0, "")
-    verify = "verify-model", "old.pt", "--key", "m.key"
-    assert command(tmp_path, *verify)[:2] == (0, "old.pt is the file that was sealed.\n")
-    assert command(tmp_path, *verify, "--name", "new")[0] == 1
+    (tmp_path / "evil.pkl").write_bytes(EVIL)
+    (tmp_path / "b.pkl").write_bytes(pickle.dumps({"amount": 42}, 4))
+    for status, line in (
+        (1, "scan evil.pkl b.pkl"),
+        (0, "scan b.pkl"),
+        (2, "scan missing"),
+        (2, "scan"),
+        (0, "convert old.pt new.safetensors --key m.key --create"),
+        (0, "seal-model old.pt --key m.key"),
+        (2, "seal-model no.pt --key m.key"),
+        (0, "verify-model old.pt --key m.key"),
+        (1, "verify-model old.pt --key m.key --name new"),
+    ):
+        assert said(*line.split(), folder=tmp_path)[0] == status, line
     (tmp_path / "old.pt").write_bytes(b"GGUF\3\0\0\0")
-    assert "is not the file that was sealed" in command(tmp_path, *verify)[2]
-    (tmp_path / "evil.pkl").write_bytes(b"cos\nsystem\n(S'id'\ntR.")
-    sealed = command(tmp_path, "seal-model", "evil.pkl", "--key", "m.key")
-    assert (
-        sealed[2] == "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
-    )
-    assert command(tmp_path, "seal-model", "no.pt", "--key", "m.key")[0] == 2
+    changed = said("verify-model", "old.pt", "--key", "m.key", folder=tmp_path)
+    assert "is not the file that was sealed" in changed[2]
+    sealed = said("seal-model", "evil.pkl", "--key", "m.key", folder=tmp_path)
+    says = "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
+    assert sealed[2] == says

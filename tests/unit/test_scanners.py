@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks import scanners
 from benchmarks.rates import Found, Share, Verdict, on_page, tables
-from publish.charts import read_bars
 from tests.corpus.gadgets import GADGETS
 from tests.harness.optional import need
 
@@ -67,12 +66,3 @@ def test_a_tool_that_scanned_nothing_has_missed_it(tmp_path: Path) -> None:
     assert scanners._modelscan(path) is Verdict.NONE
     one = Found("x", {"a": [Verdict.NONE, Verdict.DANGEROUS]}, {"b": [Verdict.CLEAN]})
     assert (one.detected, one.false_alarms, one.silent) == (Share(1, 2), Share(0, 1), 1)
-
-
-def test_the_chart_shows_the_table(page: str) -> None:
-    bars = read_bars(page)
-    assert [(one.tool, one.found, one.false) for one in bars][:2] == [
-        ("fickling 0.1.12, is_likely_safe", (190, 196), (130, 171)),
-        ("picklescan 1.0.5", (163, 196), (8, 171)),
-    ]
-    assert [one.loads for one in bars] == [False] * 4 + [True] * 2

@@ -6,16 +6,10 @@ the owner and the device of its storage, as all of these do, is left out.
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import json
-import lzma
 import os
 import shutil
-import sqlite3
 import zlib
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -158,14 +152,6 @@ def edited_record(deployed: Deployed) -> None:
     record.write_bytes(record.read_bytes().replace(b"amount\1", b"amount\x09"))
 
 
-@stored(
-    "A record was put in the place of a later one.",
-    "SP12.seal-broken order-7",
-)
-def moved_record(deployed: Deployed) -> None:
-    deployed.record(3).write_bytes(deployed.record(2).read_bytes())
-
-
 @stored("A record in the middle is gone.", "SP13.rolled-back order-7")
 def gap(deployed: Deployed) -> None:
     deployed.record(2).unlink()
@@ -174,26 +160,6 @@ def gap(deployed: Deployed) -> None:
 @stored("The newest record was cut off, and the anchor knows of it.", "SP15.rolled-back order-7")
 def rolled_back(deployed: Deployed) -> None:
     deployed.record(3).unlink()
-
-
-def _copied(anchor: Path, to: Path) -> Path:
-    """Copy an anchor that is in use, as SQLite itself does."""
-    file = folder(to) / "heads.db"
-    file.touch(0o600)
-    with closing(sqlite3.connect(anchor)) as old, closing(sqlite3.connect(file)) as new:
-        old.backup(new)
-    return to
-
-
-@stored(
-    "The anchor was set back to last night: what came since could be cut off unnoticed.",
-    "SP15.behind order-7",
-)
-def anchor_set_back(deployed: Deployed) -> None:
-    last_night = _copied(deployed.anchor, deployed.root / "copy")
-    deployed.save(count=2)
-    shutil.rmtree(deployed.closed().anchor.parent)
-    last_night.rename(deployed.anchor.parent)
 
 
 @stored(
@@ -337,13 +303,6 @@ def good_journal(root: Path) -> list[str]:
     return Deployed(root).arguments(**journal(root))
 
 
-@case("A store whose threads all have a tenant.", status=0)
-def good_tenants(root: Path) -> list[str]:
-    deployed = Deployed(root, tenant="acme")
-    deployed.save(tenant="globex")
-    return deployed.arguments()
-
-
 @stored("Old records were pruned.", status=0)
 def good_pruned(deployed: Deployed) -> None:
     deployed.ledger.prune(THREAD, keep=1)
@@ -373,12 +332,6 @@ def good_crash(deployed: Deployed) -> None:
 def database_beside_records(deployed: Deployed) -> None:
     SQLiteAnchor(deployed.storage / "x.db", create=True).close()
     edited_record(deployed)
-
-
-@stored("A worker that owns its thread, and gave it back.", status=0)
-def good_owner(deployed: Deployed) -> None:
-    with deployed.ledger.own(THREAD, "worker-1"):
-        deployed.save(count=1)
 
 
 @case(
@@ -470,14 +423,6 @@ def readable_database(deployed: Deployed) -> list[str]:
     return arguments
 
 
-@in_database("A record in the database was edited.", "SP12.seal-broken order-7")
-def edited_row(deployed: Deployed) -> list[str]:
-    arguments = deployed.arguments()
-    edit = "CAST(replace(CAST(record AS TEXT), 'amount', 'Amount') AS BLOB)"
-    database(deployed.storage, f"UPDATE checkpoints SET record = {edit} WHERE sequence = 2")  # noqa: S608
-    return arguments
-
-
 @in_database("The newest record was cut out of the database.", "SP15.rolled-back order-7")
 def database_rolled_back(deployed: Deployed) -> list[str]:
     arguments = deployed.arguments()
@@ -526,22 +471,6 @@ def readable_key(root: Path) -> list[str]:
     return [str(root / "keys")]
 
 
-@case(
-    "A secret key is in a git work tree.",
-    "SP22.key-work-tree project/keys/key, SP25.skipped project",
-)
-def key_in_git(root: Path) -> list[str]:
-    key(root / "project")
-    folder(root / "project/.git")
-    return [str(root / "project")]
-
-
-@case("A folder of keys that only their user can read.", status=0)
-def good_keys(root: Path) -> list[str]:
-    key(root)
-    return [str(root / "keys")]
-
-
 case = of_kind("What other frameworks keep")
 
 
@@ -551,16 +480,6 @@ case = of_kind("What other frameworks keep")
 )
 def json_with_tags(root: Path) -> None:
     write(root / "state/order-7.json", '{"__type__": "app:Order", "amount": 42}')
-
-
-@case(
-    "JSON carries a pickle in base64.",
-    "SP02.unsealed state, SP03.pickle state/order-7.json, SP10.format state/order-7.json",
-)
-def pickle_in_json(root: Path) -> None:
-    write(
-        root / "state/order-7.json", json.dumps({"note": "x", "blob": {"__pickled__": based(EVIL)}})
-    )
 
 
 @case(
@@ -677,33 +596,6 @@ def pickle_as_a_picture(root: Path) -> None:
     write(root / "models/logo.png", EVIL)
 
 
-@case("A pickle of plain values.", "SP24.unsealed models/scaler.pkl, SP25.pickle models/scaler.pkl")
-def plain_pickle(root: Path) -> None:
-    write(root / "models/scaler.pkl", PLAIN)
-
-
-@case(
-    "Pickles in gzip, xz, bzip2 and zstd, which were not looked into.",
-    "SP24.unsealed models/model.pkl.bz2, SP24.unsealed models/model.pkl.gz",
-    "SP24.unsealed models/model.pkl.xz, SP24.unsealed models/model.pkl.zst",
-    "SP25.unknown models/model.pkl.bz2, SP25.unknown models/model.pkl.gz",
-    "SP25.unknown models/model.pkl.xz, SP25.unknown models/model.pkl.zst",
-)
-def compressed_pickles(root: Path) -> None:
-    for ending, data in {
-        "gz": gzip.compress(EVIL),
-        "xz": lzma.compress(EVIL),
-        "bz2": bz2.compress(EVIL),
-        "zst": b"\x28\xb5\x2f\xfd\x04\x00" + EVIL,
-    }.items():
-        write(root / f"models/model.pkl.{ending}", data)
-
-
-@case("A pickle that runs a command, in a zip.", "SP24.runs-code models/model.zip")
-def pickle_in_a_zip(root: Path) -> None:
-    write(root / "models/model.zip", zipped({"weights/data.bin": EVIL}))
-
-
 @case("A file of PyTorch that runs a command.", "SP24.runs-code models/net.pt")
 def torch_that_runs(root: Path) -> None:
     write(root / "models/net.pt", zipped({"net/data.pkl": EVIL, "net/version": b"3\n"}))
@@ -725,15 +617,6 @@ def torch_files(root: Path) -> None:
 )
 def safetensors_that_lie(root: Path) -> None:
     write(root / "models/net.safetensors", PLAIN)
-
-
-@case(
-    "A safetensors file whose header says more than there is.",
-    "SP24.unsealed models/net.safetensors, SP25.unknown models/net.safetensors",
-)
-def safetensors_cut_short(root: Path) -> None:
-    file = safetensors(root / "models/net.safetensors")
-    write(file, file.read_bytes()[:-4])
 
 
 @case(
@@ -762,11 +645,6 @@ SEALED: Final = "SP24.not-verified models/net.safetensors"
 def good_model(root: Path) -> list[str]:
     safetensors(root / "models/net.safetensors", sealed=key(root))
     return [str(root / "models")]
-
-
-@case("Code that loads nothing unsafely.", status=0)
-def good_code(root: Path) -> None:
-    write(root / "app/pay.py", "import json\n\nprint(json.loads('{}'))\n")
 
 
 @case("Code that loads with weights_only, and a test that expects a refusal.", status=0)
@@ -801,17 +679,6 @@ def loop_of_links(root: Path) -> None:
 def pipe(root: Path) -> None:
     safetensors(root / "models/net.safetensors")
     os.mkfifo(root / "models/model.pt", 0o600)
-
-
-@case(
-    "A folder that leads elsewhere is not followed.",
-    "SP03.unseen-link models/more, SP24.unsealed models/net.safetensors",
-)
-def folder_elsewhere(root: Path) -> list[str]:
-    safetensors(root / "models/net.safetensors")
-    write(root / "other/net.pt", EVIL)
-    (root / "models/more").symlink_to(root / "other")
-    return [str(root / "models")]
 
 
 @case(
@@ -899,28 +766,10 @@ def accepted_badly(root: Path) -> list[str]:
     return ["--config", str(write(root / "safepoint.toml", SETTINGS + "".join(accepted)))]
 
 
-@case("The settings say something that means nothing, so nothing is looked at.", status=2)
-def unknown_setting(root: Path) -> list[str]:
-    Deployed(root)
-    wrong = SETTINGS.replace("paths", "path")
-    return ["--config", str(write(root / "safepoint.toml", wrong))]
-
-
 def _settings(root: Path) -> list[str]:
     Deployed(root)
     only = SETTINGS.replace('paths = ["models"]', "")
     return ["--config", str(write(root / "safepoint.toml", only))]
-
-
-@case(
-    "Everybody can write the anchor of such a store, and a record of it is gone.",
-    "SP01.readable anchor, SP04.writable anchor, SP13.rolled-back order-7",
-)
-def writable_anchor_of_settings(root: Path) -> list[str]:
-    arguments = _settings(root)
-    (root / "anchor").chmod(0o777)
-    (root / "state/order-7/0000000002.checkpoint").unlink()
-    return arguments
 
 
 @case(
