@@ -91,27 +91,6 @@ def saved(target: DatabaseTarget) -> Rows:
     return target.medium
 
 
-@each_storage
-def test_the_hands_change_everything_and_put_it_back(storage: str, target: DatabaseTarget) -> None:
-    rows = saved(target)
-    target.prune("victim", 2)
-    target.own("victim", "worker-1")
-    held = {name: rows.read(name) for name in rows.names()}
-    second, third, base, lease = held
-    assert (third, base, lease) == ("victim/0000000003.checkpoint", "victim/base", "victim/lease")
-    copy = rows.copy()
-    rows.write(second, b"other")
-    assert rows.read(second) == b"other"
-    rows.rename(third, "victim/0000000009.checkpoint")
-    assert rows.storage().head("victim") == 9
-    for name in rows.names():
-        rows.delete(name)
-    assert rows.names() == rows.storage().threads() == []
-    rows.restore(copy)
-    assert {name: rows.read(name) for name in rows.names()} == held
-    assert target.history("victim") == [step(2), step(3)]
-
-
 ROWS: dict[str, tuple[dict[str, Any], set[str]]] = {
     "a lower head": ({"head": 2}, {"RolledBack"}),
     "a higher head": ({"head": 9}, {"RolledBack"}),
