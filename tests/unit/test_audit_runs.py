@@ -271,14 +271,6 @@ def late(seconds: int) -> Any:
     return plant
 
 
-def another(desk: Desk) -> None:
-    """The yes to another run."""
-    text = desk.asks("order-9")
-    desk.asks()
-    desk.note(desk.asked(), text)
-    desk.step()
-
-
 def used_again(desk: Desk) -> None:
     """The yes to 42, for the 5,000,000 after it."""
     desk.asks()
@@ -310,7 +302,6 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
         after(Desk.asks, lambda d, _: d.note(replace(d.asked(), until="")), lambda d, _: d.step()),
     ),
     "signed by a stranger": ("SP19.not-counted SP19.too-few", forge(key=STRANGER)),
-    "of another thread": ("SP19.not-counted SP19.too-few", another),
     "with nobody to check it": ("SP19.not-counted SP19.too-few", USED),
     "ended early": (
         "SP19.denied",
