@@ -47,10 +47,8 @@ class Advisory:
     @property
     def versions(self) -> str:
         """What is affected and what is fixed, as far as the sources say."""
-        affected = f"Affects {self.affected}. " if self.affected else ""
-        return affected + (
-            f"Fixed in {self.fixed}." if self.fixed else "For the fix see its source."
-        )
+        fixed = f"Fixed in {self.fixed}." if self.fixed else "For the fix see its source."
+        return f"Affects {self.affected}. {fixed}" if self.affected else fixed
 
     @property
     def release(self) -> str:
@@ -82,16 +80,18 @@ def markdown(project: Project) -> str:
 
 
 def in_short(project: Project) -> str:
-    """Return which release of each package has every fix, and the advisories that ask for it."""
+    """Return which release of each package has every fix, and which one the pages ran on."""
     packages: dict[str, list[Advisory]] = {}
     for each in read(project):
         packages.setdefault(each.package, []).append(each)
-    rows = ["| package | at least | because of |", "|:---|:---|:---|"]
+    pinned = (project.root / "requirements.txt").read_text("utf-8")
+    ran = dict(re.findall(r"^([\w.-]+)==([\w.]+)", pinned, re.MULTILINE))
+    rows = ["| package | at least | these pages ran on | because of |", "|:---|:---|:---|:---|"]
     for name, found in packages.items():
         releases = [each.release for each in found]
         least = max(releases, key=_order) if all(releases) else "see the entries"
         because = ", ".join(f"[{each.id}](#{each.anchor})" for each in found)
-        rows.append(f"| {name} | {least} | {because} |")
+        rows.append(f"| {name} | {least} | {ran.get(name, 'none')} | {because} |")
     return "\n".join(rows)
 
 

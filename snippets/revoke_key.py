@@ -120,6 +120,7 @@ decision = {
 
 # --8<-- [start:keep]
 ledger = opened(Keyring(new), "state-2027")
+# --8<-- [start:copy]
 for thread in evidence.threads():
     if thread in left_out:
         late.pop(thread, None)
@@ -129,6 +130,7 @@ for thread in evidence.threads():
     except CheckpointError as refusal:
         print(f"{type(refusal).__name__}: {refusal.what}")
         late.pop(thread, None)
+# --8<-- [end:copy]
 
 for thread in late:
     was, now = ledger.accept_loss(thread)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib import metadata
-from pathlib import Path
 
 from safepoint.command.cli import COMMANDS
 from safepoint.rules import RULES
@@ -85,28 +84,22 @@ def test_a_version_on_a_page_is_the_one_that_ran() -> None:
     assert set(OTHER_SOFTWARE) <= {name for name, _ in named}
 
 
-def missing_tests(text: str) -> list[str]:
-    """List the files that the `Tested by` line names and that are not there."""
-    lines = re.findall(r"^\*\*Tested by\*\* (.*?)(?:\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
-    named = re.findall(r"tests/[^\s`:]*", " ".join(lines))
-    return [n for n in named or ["none"] if not (n.endswith(".py") and (ROOT / n).is_file())]
-
-
-def test_the_tests_that_a_security_page_names_are_there() -> None:
-    here = Path(__file__).relative_to(ROOT).as_posix()
-    text = f"**Tested by** `{here}::test_x` and\n`tests/no.py`. Try:\n\n`tests/later.py`\n"
-    assert missing_tests(text) == ["tests/no.py"]
-    assert [(n, m) for n, text in SECURITY.items() for m in missing_tests(text)] == []
+def test_the_tests_that_a_page_names_are_there_and_the_command_below_runs_them() -> None:
+    below = r"(^\*\*Tested by\*\* `tests/.*?)\n\n```\{ \.bash .*?\n(.*?)\n```"
+    for name, text in PAGES.items():
+        pairs = re.findall(below, text, re.MULTILINE | re.DOTALL)
+        assert len(pairs) == text.count("**Tested by** `tests/"), name
+        for pair in pairs:
+            named, run = (re.findall(r"tests/[\w/]+/test_\w+\.py", each) for each in pair)
+            assert named == run, name
+            assert all((ROOT / test).is_file() for test in named), name
 
 
 def test_a_module_without_a_heading_is_not_in_the_contents() -> None:
-    """And the reference shows a return of two lines as one."""
     objects = [text for page in REFERENCE.values() for text in page.split("\n::: ")[1:]]
     hidden = ("show_root_heading: false\n", "show_root_toc_entry: false\n")
     assert objects
     assert [text for text in objects if (hidden[0] in text) != (hidden[1] in text)] == []
-    settings = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
-    assert re.search(r"docstring_options:\s+returns_multiple_items: false", settings)
 
 
 def test_the_page_of_rules_lists_every_snippet() -> None:

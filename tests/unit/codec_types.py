@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, IntEnum, auto
 from functools import cached_property
@@ -62,14 +62,6 @@ class Positive:
 
 
 @dataclass
-class Doubler:
-    amount: int
-
-    def __post_init__(self) -> None:
-        self.amount *= 2
-
-
-@dataclass
 class Appender:
     names: list[str]
 
@@ -83,16 +75,6 @@ class Elsewhere:
 
     def __init__(self, value: int) -> None:
         self.amount = value
-
-
-@dataclass
-class ByPosition:
-    """Its constructor takes no names, by which it would be restored."""
-
-    amount: int
-
-    def __init__(self, amount: int, /) -> None:
-        self.amount = amount
 
 
 @dataclass
@@ -173,8 +155,7 @@ class Limited(pydantic.BaseModel):
 
 TYPES = [
     *(Colour, Level, Rights),
-    *(Invoice, Point, Nothing, Positive, Doubler, Appender, Elsewhere, Counted, Squared, Box),
-    *(ByPosition, ByName),
+    *(Invoice, Point, Nothing, Positive, Appender, Elsewhere, Counted, Squared, Box, ByName),
     *(Note, Swapped, Aliased, Shouting, Limited),
 ]
 CODEC = Codec(TYPES)
@@ -212,19 +193,13 @@ VALUES: list[Any] = [  # what the strategies of test_codec.py seldom make
     {None: 1, True: 2, 2.5: 3},
     {(1, "a"): {"$x": 0}},
     (1, (2,), [3]),
-    {(1, frozenset({2}))},
     datetime.max,  # noqa: DTZ901
     datetime(2026, 1, 31, tzinfo=timezone(-timedelta(hours=3, minutes=30))),
     datetime(2026, 1, 31, tzinfo=timezone(-timedelta(seconds=1))),
-    time(9, 30, tzinfo=UTC),
     timedelta.max,
-    Decimal("12.50"),
-    Decimal("1E+5"),
     Decimal("0E-999999"),
-    b"\x00\xff",
     Path("/srv/../x"),
     Colour.ROUGE,
-    Level.LOW,
     Invoice(7, "ACME", None, [Point(x=1)]),
     Nothing(),
     with_area(Squared(3)),
@@ -247,7 +222,6 @@ VALUES: list[Any] = [  # what the strategies of test_codec.py seldom make
     "x" * 300,
     ["x"] * 40,
     {str(n): n for n in range(40)},
-    Rights.READ,
 ]
 
 

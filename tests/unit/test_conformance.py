@@ -17,13 +17,6 @@ from safepoint.testing import StorageSuite
 from tests.harness.blocks import ROOT, expand
 from tests.unit.storage_helpers import CLAIMS, try_claim
 
-OF_A_PRUNED_THREAD = {
-    "test_a_scan_that_a_prune_overtakes_tells_no_lie",
-    "test_a_thread_begins_where_its_base_says",
-    "test_a_thread_never_moves_backwards",
-    "test_of_prunes_that_race_the_highest_counts",
-    "test_prune_removes_what_is_below",
-}
 OF_FOUR_METHODS = {
     "test_methods_come_in_whole_sets",
     "test_a_record_comes_back_byte_for_byte",
@@ -65,19 +58,6 @@ class Postgres(StorageSuite):
         return PostgresCheckpointStorage(self.dsn)
 
 
-class PostgresOfAWorker(Postgres):
-    """Under the login that a worker has. What it lacks is to prune: the server refuses it that."""
-
-    def open(self, folder: Path) -> Any:
-        from safepoint.stores.postgres import PostgresCheckpointStorage
-
-        class OfAWorker(PostgresCheckpointStorage):
-            base: Any = None
-            prune: Any = None
-
-        return OfAWorker(self.dsn)
-
-
 class OnThePage(StorageSuite):
     """Four short methods. Names are the ledger's, and a connection belongs to its thread."""
 
@@ -100,25 +80,17 @@ LACKS: dict[type[StorageSuite], set[str]] = {
     File: set(),
     SQLite: set(),
     Postgres: set(),
-    PostgresOfAWorker: {*OF_A_PRUNED_THREAD},
     OnThePage: {*CLAIMS} - OF_FOUR_METHODS,
 }
 
 
-# What the login of a worker may do is in the table of the roles; its claims are for `make deep`.
-DEEP: dict[type[StorageSuite], list[pytest.MarkDecorator]] = {PostgresOfAWorker: [pytest.mark.deep]}
-
-
 @pytest.mark.parametrize("claim", CLAIMS)
-@pytest.mark.parametrize(
-    "suite", [pytest.param(each, marks=DEEP.get(each, ()), id=each.__name__) for each in LACKS]
-)
+@pytest.mark.parametrize("suite", [pytest.param(each, id=each.__name__) for each in LACKS])
 def test_a_storage_keeps_the_claim(
     suite: type[StorageSuite], claim: str, request: pytest.FixtureRequest
 ) -> None:
-    if issubclass(suite, Postgres):
+    if suite is Postgres:
         database = request.getfixturevalue("database")
-        login = database.operator if suite is Postgres else database.worker(1)
-        suite.dsn = database.of_every_tenant(login)
+        suite.dsn = database.of_every_tenant(database.operator)
     lacking = try_claim(suite, claim)
     assert bool(lacking) == (claim in LACKS[suite]), lacking or "it has this: change LACKS"

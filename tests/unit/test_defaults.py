@@ -187,18 +187,6 @@ def test_every_folder_is_for_its_owner_alone_whatever_the_umask(home: Path, mask
     assert [path.stat().st_ctime_ns for path in made] == times
 
 
-def test_links_are_followed_above_and_not_below(home: Path, tmp_path: Path) -> None:
-    """State may be on another disk, by a link of one's own."""
-    (home / ".local").mkdir(mode=0o755)
-    (tmp_path / "disk").mkdir(mode=0o700)
-    (home / ".local/state").symlink_to(tmp_path / "disk")
-    at_home(home).create()
-    assert (tmp_path / "disk/safepoint/invoices/storage").is_dir()
-    (home / ".local/share/safepoint-keys/invoices").rmdir()
-    (home / ".local/share/safepoint-keys/invoices").symlink_to(tmp_path / "disk/safepoint")
-    assert "is in one place with" not in refused(Unsafe, at_home(home).create)
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [(ABOVE, "mode"), *((OWN, kind) for kind in ("mode", "others", "link", "file"))],

@@ -235,30 +235,24 @@ def test_a_key_inside_the_storage_folder_is_refused(tmp_path: Path, how: str) ->
 
 
 @pytest.mark.parametrize(("store", "inside"), [("a", "a/b"), ("a/b", "a"), ("a", "a")])
-@pytest.mark.parametrize("what", ["anchor", "journal", "journal's anchor"])
 def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
-    tmp_path: Path, store: str, inside: str, what: str
+    tmp_path: Path, store: str, inside: str
 ) -> None:
     (tmp_path / "a").mkdir(mode=0o700)
-    options: dict[str, Any] = {"keys": KEYS}
-    if what == "journal":
-        with pytest.raises(Unsafe, match="is the ledger's and the journal's"):
-            opened(Memory(), journal=Journal(Memory(), keys=KEYS))
-        options["journal"] = SQLiteJournal(
-            tmp_path / inside / "journal.db", keys=Keyring(GENERATED), create=True
-        )
-    elif what == "anchor":
-        options["anchor"] = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
-    else:
-        at: Any = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
-        options["journal"] = Journal(Memory(), keys=Keyring(GENERATED), anchor=at)
-        bare = Journal(FileCheckpointStorage(tmp_path / store), keys=Keyring(GENERATED))
+    with pytest.raises(Unsafe, match="is the ledger's and the journal's"):
+        opened(Memory(), journal=Journal(Memory(), keys=KEYS))
+    keys, storage = Keyring(GENERATED), FileCheckpointStorage(tmp_path / store)
+    anchor = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
+    journal = SQLiteJournal(tmp_path / inside / "journal.db", keys=keys, create=True)
+    for act in (
+        lambda: opened(storage, anchor),
+        lambda: opened(storage, journal=journal),
+        lambda: opened(storage, journal=Journal(Memory(), keys=keys, anchor=anchor)),
+        lambda: Journal(storage, keys=keys, anchor=anchor),
+        lambda: Journal(storage, keys=keys).anchored_in(anchor, STORE),
+    ):
         with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-            bare.anchored_in(at, STORE)
-    storage = FileCheckpointStorage(tmp_path / store)
-    for use in (opened, Journal) if "journal" not in options else (opened,):
-        with pytest.raises(ConfigurationError, match="is in one place with the storage"):
-            use(storage, **options)
+            act()
 
 
 # ---------------------------------------------------------------- a storage of somebody's own

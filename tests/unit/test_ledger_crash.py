@@ -1,6 +1,6 @@
 """A process killed at any instant: what was acknowledged is there, no alarm, and the next goes on.
 
-The crash driver kills a save, with notes before it, a prune, a deletion, an erasure and a copy
+The crash driver kills a save, a prune, a deletion, an erasure and a copy
 after each of their steps.
 """
 
@@ -23,12 +23,6 @@ NEW = SigningKey(bytes(32))
 def save(folder: Path, kind: str) -> None:
     ledger = ledger_in(folder, kind)
     ledger.save(THREAD, {"n": ledger.storage.head(THREAD) + 1})
-
-
-def step(folder: Path, kind: str) -> None:
-    ledger = ledger_in(folder, kind)
-    ledger.note(THREAD, {"written": True}, rides_along=True)
-    ledger.save(THREAD, {"n": 3})
 
 
 def prune(folder: Path, kind: str) -> None:
@@ -78,27 +72,6 @@ def test_a_save_that_is_killed(tmp_path: Path, kind: str, before: int) -> None:
         assert ledger_in(left.folder, kind)._view.anchored(THREAD) == head
     assert saved == {before, before + 1}
     assert ahead, "no kill fell between the two writes, so this proves nothing"
-
-
-@pytest.mark.parametrize("kind", ["files", SQLITE])
-def test_a_note_and_a_save_that_are_killed_where_the_note_rides_along(
-    tmp_path: Path, kind: str
-) -> None:
-    prepared, found = tmp_path / "prepared", set()
-    prepared.mkdir(mode=0o700)
-    fill(ledger_in(prepared, kind), 2)
-    for left in killed(step, tmp_path, kind, prepared=prepared):
-        ledger = ledger_in(left.folder, kind)
-        count, anchored = ledger.verify(THREAD), ledger._view.anchored(THREAD)
-        assert count == 4 or not left.whole
-        assert states(ledger) == ([1, 2, 3] if count == 4 else [1, 2])
-        assert anchored is not None
-        found.add((count, anchored.sequence))
-        ledger_in(left.folder, kind).save(THREAD, {"n": 9})
-        after = ledger_in(left.folder, kind)
-        assert after.verify(THREAD) == count + 1
-        assert after._view.anchored(THREAD) == next(after._view.back(THREAD)).head
-    assert found == {(2, 2), (3, 2), (4, 2), (4, 4)}, "the note does not move it, and the save does"
 
 
 @pytest.mark.parametrize("kind", ["files", SQLITE])

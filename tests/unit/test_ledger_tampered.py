@@ -28,7 +28,6 @@ from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from tests.house import (
     KEY,
-    KEYS,
     STORE,
     THREAD,
     USES,
@@ -50,15 +49,6 @@ def pruned(storage: Memory, anchor: Anchored, count: int = 5, keep: int = 3) -> 
     fill(ledger, count)
     ledger.prune(THREAD, keep=keep)
     return ledger
-
-
-def elsewhere(keys: Keyring = KEYS, store: str = STORE, keep: int = 3) -> tuple[int, bytes]:
-    """The base of the same thread in a storage of somebody's own."""
-    storage = Memory()
-    ledger = opened(storage, store=store, keys=keys)
-    fill(ledger, 5)
-    ledger.prune(THREAD, keep=keep)
-    return base_of(storage)
 
 
 def moved(storage: Memory, anchor: Anchored, sequence: int) -> None:
@@ -110,11 +100,8 @@ def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> l
     [
         *((each, SealBroken, None) for each in with_each(moved, (1, 3, 5))),
         *((each, RolledBack, "is gone") for each in with_each(gone, (1, 4))),
-        (with_base(lambda _: elsewhere(Keyring(NEW))), SealBroken, None),
         (with_base(lambda s: base_of(s, OTHER)), SealBroken, r"at order-7 #3 .* of order-8 #3"),
-        (with_base(lambda _: elsewhere(store="staging")), SealBroken, "of store staging"),
         (with_base(lambda s: (4, base_of(s)[1])), SealBroken, r"at order-7 #4 .* of order-7 #3"),
-        (with_base(lambda _: elsewhere()), SealBroken, "order-7 #3 does not follow"),
         (base_removed, MISSING, None),
         (older_base, MISSING, None),
     ],
@@ -204,22 +191,6 @@ def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Memory) -
 # A base whose key was taken off the ring
 
 
-@pytest.mark.parametrize("keep", [1, 3])
-def test_a_base_of_a_stolen_key_counts_only_in_a_copy_by_whoever_pruned(
-    storage: Memory, keep: int
-) -> None:
-    """A thief could have pruned as well, so somebody must say that it was not the thief."""
-    anchor, before, target = InMemoryAnchor(), InMemoryAnchor(), Memory()
-    fill(opened(storage, before), 5)
-    opened(storage, anchor).verify(THREAD, anchor=True)
-    opened(storage, anchor).prune(THREAD, keep=keep)
-    for use in (USES["verify"], USES["history"], lambda it: it.accept_loss(THREAD)):
-        with pytest.raises(SealBroken, match="which is not on this keyring"):
-            use(opened(storage, anchor, keys=Keyring(NEW)))
-    copy = opened(target, keys=Keyring(NEW))
-    assert opened(storage, anchor).copy_to(copy, up_to=before) == copy.verify(THREAD) == keep
-
-
 # ---------------------------------------------------------------- what the anchor has seen
 
 NOBODYS = "sha256:" + "0" * 64
@@ -255,22 +226,6 @@ def test_a_thread_from_before_the_anchor_is_verified_whole_and_anchored(storage:
     fill(opened(storage), 1)  # as after a crash between the two writes
     fill(opened(storage, anchor), 1)
     assert seen(anchor) == 5
-
-
-@pytest.mark.parametrize("length", [1, 3])
-def test_a_fork_is_refused(storage: Memory, length: int) -> None:
-    """A copy of the store went on by itself, with the same key."""
-    anchor, original = InMemoryAnchor(), Memory()
-    fill(opened(original), 3)
-    opened(original).copy_to(opened(storage))
-    fill(opened(original, anchor), 1)
-    fill(opened(storage), length)
-    load = lambda ledger: ledger.load(THREAD, 3 + length)  # noqa: E731
-    for use in (load, *USES.values()):
-        with pytest.raises(
-            RolledBack, match="order-7 #4 is not the record that the anchor has seen"
-        ):
-            use(opened(storage, anchor))
 
 
 def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:

@@ -61,14 +61,6 @@ def ledger(storage: Any, anchor: Any = None) -> Ledger:
     return Ledger(storage, store="invoices", keys=KEYS, anchor=anchor)
 
 
-def counted(run: Callable[..., Any], asked: list[int]) -> Callable[..., Any]:
-    def count(act: Any) -> Any:
-        asked.append(1)
-        return run(act)
-
-    return count
-
-
 # What an operator removes, and what a worker may not
 
 
@@ -175,23 +167,6 @@ def test_another_login_does_not_act_on_a_thread_that_it_has_not_acquired(
         assert (storage.foreign("t"), other.foreign("t")) == (True, False)
 
 
-def test_a_login_that_claims_takes_a_thread_that_is_free_and_no_other(
-    database: Database, storage: PostgresCheckpointStorage
-) -> None:
-    ledger(storage).save("t", 1)  # of worker_1, without a lease
-    with PostgresCheckpointStorage(database.worker(2)) as other:
-        one, two = (
-            Ledger(each, store="invoices", keys=KEYS, worker=f"claims-{number}")
-            for number, each in enumerate((storage, other))
-        )
-        assert two.save("t", 2).sequence == 2
-        assert refused(NotOwner, lambda: one.save("t", 3)).startswith("Thread t is owned by ")
-        two.owners.release("t")
-        assert one.save("t", 3).sequence == 3
-        for late in (two, ledger(other)):
-            assert refused(NotOwner, late.save, "t", 4).startswith("Thread t is owned by ")
-
-
 # What the rows of the database say
 
 
@@ -199,7 +174,6 @@ ODD = {
     "update safepoint.records set sequence = -1": ("head", SealBroken),
     "update safepoint.records set sequence = 99999999999": ("newest", SealBroken),
     "update safepoint.threads set token = 0, owner = 'w', expires = now()": ("lease", InvalidId),
-    "update safepoint.threads set token = 1, owner = 'X', expires = now()": ("lease", InvalidId),
     "update safepoint.threads set owner = 'w', expires = 'infinity'": ("lease", Unavailable),
     "update safepoint.threads set base = 'b', first = 0": ("base", SealBroken),
 }
@@ -219,19 +193,6 @@ def test_a_row_that_no_function_writes_is_one_error(
     method, error = ODD[change]
     with pytest.raises(error):
         getattr(storage, method)("t")
-
-
-def test_a_lease_of_nobody_and_the_last_token(
-    database: Database, storage: PostgresCheckpointStorage
-) -> None:
-    """One that ends in more than a day is taken over; after the last token there is none."""
-    storage.acquire("t", "w", 60)
-    change = "update safepoint.threads set expires = now() + interval '9 years', login = 'postgres'"
-    without_guard(database.server, database.name, "safepoint.threads", change)
-    assert storage.acquire("t", "another", 60).token == 2
-    change = "update safepoint.threads set token = 999999999999999999, owner = null, expires = null"
-    without_guard(database.server, database.name, "safepoint.threads", change)
-    assert "token_check" in refused(Unavailable, lambda: storage.acquire("t", "w", 60))
 
 
 def test_what_is_over_the_limit_is_not_read_and_a_scan_says_what_is_missing(
@@ -308,13 +269,11 @@ PARTS: dict[str, Callable[..., Any]] = {
 @pytest.mark.parametrize(
     "dsn",
     [
-        *(
-            "sesame",
-            "host='sesame",
-            "postgresql://me:ses/ame@host/db",
-            "postgresql://me@ses@ame/db",
-        ),
-        *("user=x\0password=sesame", "nothing=sesame", None, b"user=sesame"),
+        "host='sesame",
+        "postgresql://me:ses/ame@host/db",
+        "user=x\0password=sesame",
+        "nothing=sesame",
+        b"user=sesame",
     ],
 )
 def test_what_is_no_connection_string_is_refused_and_not_shown(dsn: Any) -> None:
@@ -333,11 +292,8 @@ def test_a_login_or_a_database_that_cannot_be_used_says_why_and_no_password(
     cases = {
         make_conninfo(dsn, password="sesame"): "password authentication failed",  # noqa: S106
         make_conninfo(dsn, dbname="nowhere"): 'database "nowhere" does not exist',
-        make_conninfo(dsn, user="nobody"): 'password authentication failed for user "nobody"',
         make_conninfo(dsn, sslmode="require"): "server does not support SSL",
         make_conninfo(dsn, port="1"): "Connection refused",
-        make_conninfo(dsn, host="no.such.host.invalid"): "no.such.host.invalid",
-        make_conninfo(dsn, options="-c nonsense=x"): "nonsense",
         make_conninfo(dsn, options="-c default_transaction_read_only=on"): "session is read-only",
         make_conninfo(dsn, dbname=f"{database.name}_plain"): "There is no schema of safepoint",
         server.dsn(f"nothing_{database.name}", database.name): "permission denied for schema",
@@ -390,10 +346,14 @@ def test_a_save_is_two_round_trips_and_notices_what_is_gone(
     """It reads the head, and no record, before it appends."""
     worker = ledger(storage)
     worker.save("t", 1)
-    asked: list[int] = []
-    run = storage._run
+    asked, run = list[object](), storage._run
+
+    def counted(act: Callable[..., Any]) -> Any:
+        asked.append(act)
+        return run(act)
+
     with monkeypatch.context() as patched:
-        patched.setattr(storage, "_run", counted(run, asked))
+        patched.setattr(storage, "_run", counted)
         worker.save("t", 2)
     assert len(asked) == 2
     database.server.psql(
@@ -439,11 +399,10 @@ def test_a_program_that_ends_without_closing_waits_for_nobody(database: Database
     assert python(code, database.worker(1)) == "[] True\n1"
 
 
-@pytest.mark.parametrize("package", ["psycopg", "psycopg_pool"])
-def test_without_the_driver_it_says_what_to_install_and_the_rest_works(package: str) -> None:
+def test_without_the_driver_it_says_what_to_install_and_the_rest_works() -> None:
     code = """
         import sys
-        sys.modules[sys.argv[1]] = None
+        sys.modules["psycopg"] = None
         import safepoint, safepoint.audit, safepoint.attacks
         from safepoint.core.errors import MissingPackage
         try:
@@ -451,4 +410,4 @@ def test_without_the_driver_it_says_what_to_install_and_the_rest_works(package: 
         except MissingPackage as error:
             print(error.do)
     """
-    assert python(code, package).endswith(": pip install '.[postgres]'")
+    assert python(code).endswith(": pip install '.[postgres]'")

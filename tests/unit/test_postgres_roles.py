@@ -247,7 +247,6 @@ def test_the_server_says_who_wrote_what_whatever_the_writer_says(filled: Databas
         anchor.rewind("s", "t", None)
         assert anchor.read("s", "t") is None
     asked = {
-        "select distinct login from safepoint.records": "worker_1",
         "select thread, action, number, removed, owner, login from safepoint.actions"
         " order by done": (
             "held|acquire|1|0|w|worker_1\nheld|discard|1|0||operator\n"

@@ -84,24 +84,13 @@ def test_a_login_without_superuser_makes_the_same_as_the_sql_to_read(
         storage.append("t", 1, b"x")
 
 
-# What was there before, by what it does not let pass. `{0}` is the prefix.
-BEFORE: dict[str, tuple[str, str]] = {
-    "a schema of another application": (
-        "create schema safepoint_journal",
-        "belongs to the role 'postgres', not to {0}_owner",
-    ),
-}
-
-
-@pytest.mark.parametrize("before", BEFORE)
 def test_what_was_there_before_and_is_not_ours_is_refused_and_nothing_is_made(
-    server: Server, name: str, before: str
+    server: Server, name: str
 ) -> None:
     prefix = f"b_{name}"
-    made, told = (text.replace("{0}", prefix) for text in BEFORE[before])
-    server.psql(made, database=name)
+    server.psql("create schema safepoint_journal", database=name)
     said = refused(Unavailable, lambda: create_schema(server.dsn(database=name), prefix=prefix))
-    assert told in said
+    assert f"belongs to the role 'postgres', not to {prefix}_owner" in said
     assert "Give the prefix with which it was made, or use another database" in said
     schemas = "select count(*) from pg_namespace where nspname = 'safepoint_anchor'"
     assert server.psql(schemas, database=name) == "0"
@@ -125,7 +114,7 @@ def test_a_login_that_may_not_is_refused_and_nothing_is_made(
     [
         *({"parts": parts} for parts in ((), ("store", "nothing"))),
         # The operators of a store `x_anchor` would be those of the anchor of a store `x`.
-        *({"prefix": each} for each in ("", "A", "1a", "pg_x", "x_anchor", "a" * 48, "a'b", "a\n")),
+        *({"prefix": each} for each in ("", "1a", "pg_x", "x_anchor", "a" * 48, "a\n")),
     ],
 )
 def test_what_are_no_parts_or_cannot_begin_a_role_is_refused(wrong: dict[str, Any]) -> None:

@@ -555,7 +555,7 @@ class Resuming(RuleBasedStateMachine):
 
 TestResuming = Resuming.TestCase
 _MANY = settings().max_examples // 20  # a run of a machine costs as much as many other examples
-TestResuming.settings = settings(stateful_step_count=30, max_examples=max(40, _MANY))
+TestResuming.settings = settings(stateful_step_count=30, max_examples=max(24, _MANY))
 
 
 answer_deaths = st.sampled_from(
@@ -1019,4 +1019,4 @@ class Answering(RuleBasedStateMachine):
 
 
 TestAnswering = Answering.TestCase
-TestAnswering.settings = settings(stateful_step_count=25, max_examples=max(25, _MANY))
+TestAnswering.settings = settings(stateful_step_count=25, max_examples=max(16, _MANY))

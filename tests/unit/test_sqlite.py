@@ -7,7 +7,6 @@ import sqlite3
 import stat
 import sys
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -123,13 +122,11 @@ def test_no_name_means_anything_to_sqlite(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("suffix", ["", "-wal", "-shm", "-journal"])
 @pytest.mark.parametrize("kind", ["link", "fifo", "second name", "mode"])
-def test_none_of_the_files_is_a_link_or_of_others(
-    path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, kind: str
-) -> None:
+def test_none_of_the_files_is_a_link_or_of_others(path: Path, suffix: str, kind: str) -> None:
     SQLiteCheckpointStorage(path).close()
     file, outside = Path(f"{path}{suffix}"), path.parent.parent / "outside"
     file.unlink(missing_ok=True)
-    found = planted(kind, file, outside, monkeypatch)
+    found = planted(kind, file, outside)
     before = outside.read_bytes() if outside.exists() else b""
     with pytest.raises(Unsafe, match=found):
         SQLiteCheckpointStorage(path)
@@ -150,11 +147,10 @@ def test_the_place_is_looked_at_again_at_each_call(
     """Also a log that nobody can find any more: SQLite itself would go on, and call it saved."""
     storage.append("a", 1, b"one")
     aside = path.parent / "aside"
-    for place, wrong, right in ((path, 0o666, 0o600), (path.parent, 0o770, 0o700)):
-        place.chmod(wrong)
-        for call in calls(storage).values():
-            assert f"{place} can be written by others" in refused(Unsafe, call)
-        place.chmod(right)
+    path.chmod(0o666)
+    for call in calls(storage).values():
+        assert f"{path} can be written by others" in refused(Unsafe, call)
+    path.chmod(0o600)
     for suffix in ("-wal", "-shm"):
         for replaced in (False, True):
             file = Path(f"{path}{suffix}")
@@ -164,13 +160,6 @@ def test_the_place_is_looked_at_again_at_each_call(
             for call in calls(storage).values():
                 assert f"{file} was removed or replaced" in refused(Unavailable, call)
             aside.rename(file)
-    path.rename(aside)
-    for call in calls(storage).values():
-        assert "is gone" in refused(Unavailable, call)
-    path.touch(0o600)
-    for call in calls(storage).values():
-        assert f"{path} was removed or replaced" in refused(Unavailable, call)
-    aside.rename(path)
     calls(storage)["append"]()
     assert storage.head("a") == 2
 
@@ -281,9 +270,9 @@ def test_a_database_with_another_schema_is_refused(
     with SQLiteCheckpointStorage(path) as storage:
         storage.head("a")
         way(path, *statements)
-        for call in calls(storage, 6).values():
+        for name in ("append", "head"):
             with pytest.raises((Unavailable, LimitExceeded)) as caught:
-                call()
+                calls(storage, 6)[name]()
             if not what.startswith("(SQLITE_"):  # whoever opens it anew says it
                 assert what in caught.value.what
     assert what in refused(Unavailable, lambda: SQLiteCheckpointStorage(path))
@@ -326,64 +315,31 @@ def test_each_connection_is_careful(storage: SQLiteCheckpointStorage) -> None:
 # --- what somebody else wrote into it
 
 
-NEEDS_ROW = {"head", "lease", "append", "acquire", "prune"}
-LARGE: dict[str, set[str]] = {
-    "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 3": {"read", "scan"},
-    "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence = 5": {"scan", "newest"},
-    "UPDATE threads SET base = zeroblob(100000)": {"base", "acquire"},
-    "UPDATE threads SET lease = zeroblob(100000)": NEEDS_ROW,
-    "INSERT INTO checkpoints VALUES ('', hex(zeroblob(100000)), 1, x'')": {"threads"},
-}
-
-
-@pytest.mark.parametrize("statement", LARGE)
 def test_no_value_is_read_that_is_longer_than_ours(
-    path: Path, database: sqlite3.Connection, statement: str
+    path: Path, database: sqlite3.Connection
 ) -> None:
-    """Whatever needs it is refused, and all else goes on."""
     database.close()
-    rewrite(path, statement)
+    rewrite(
+        path,
+        "UPDATE checkpoints SET record = zeroblob(100000) WHERE sequence IN (3, 5)",
+        "UPDATE threads SET base = zeroblob(100000), lease = zeroblob(100000)",
+        "INSERT INTO checkpoints VALUES ('', hex(zeroblob(100000)), 1, x'')",
+    )
     with SQLiteCheckpointStorage(path, limits=Limits(state_bytes=1000)) as storage:
-        acts: dict[str, Callable[[], object]] = {
-            "head": lambda: storage.head("a"),
-            "newest": lambda: storage.newest("a"),
-            "read": lambda: storage.read("a", 3),
-            "scan": lambda: list(storage.scan("a", 2, 5)),
-            "base": lambda: storage.base("a"),
-            "lease": lambda: storage.lease("a"),
-            "threads": storage.threads,
-            "append": lambda: storage.append("a", 6, b"six", fence=1),
-            "acquire": lambda: storage.acquire("a", "worker", 5),
-            "prune": lambda: storage.prune("a", 4, b"base"),
-        }
-        for name, act in acts.items():
-            if name in LARGE[statement]:
+        assert storage.read("a", 4) == b"record 4"
+        for name, act in calls(storage, 6).items():
+            if name not in ("read", "scan"):
                 refused(LimitExceeded, act)
-            else:
-                act()
+        refused(LimitExceeded, lambda: storage.read("a", 3))
+        refused(LimitExceeded, lambda: list(storage.scan("a", 2, 5)))
 
 
-ENDLESS_WORK = """
-    import os, signal, sys, threading
-    from safepoint import SQLiteCheckpointStorage
-    from safepoint.stores import database
-    from safepoint.core.errors import Unavailable
-
-    database._WORK = 10_000
-    storage = SQLiteCheckpointStorage(sys.argv[1])
-    interrupted = []
-    signal.signal(signal.SIGINT, lambda *_: interrupted.append(1))
-    threading.Timer(0.05, os.kill, [os.getpid(), signal.SIGINT]).start()
-    try:
-        query = "SELECT count(*) FROM (" + sys.argv[2] + ")"
-        storage.select(query)
-    except Unavailable as error:
-        print(error.what.split("(")[-1], len(interrupted))
-"""
-
-
-def test_no_statement_works_for_ever_and_no_signal_is_lost(path: Path) -> None:
-    assert python(ENDLESS_WORK, str(path), ENDLESS) == "SQLITE_INTERRUPT). 1"
+def test_no_statement_works_for_ever(
+    storage: SQLiteCheckpointStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "_WORK", 10_000)
+    endless = f"SELECT count(*) FROM ({ENDLESS})"  # noqa: S608  a constant above
+    assert "(SQLITE_INTERRUPT)" in refused(Unavailable, lambda: storage.select(endless))
 
 
 UNSAID = "does not say"
@@ -591,38 +547,6 @@ def test_a_signal_whose_handler_raises_anywhere_leaves_it_free(
         assert set(other.scan("a", 1, other.head("a"))) == {b"whole"}
 
 
-def test_a_handler_that_uses_the_storage_it_interrupted_sees_what_is_saved(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And saves nothing, because the call that it interrupted is about to."""
-    monkeypatch.setattr(engine, "_PATIENCE", 0.05)
-    with SQLiteCheckpointStorage(path) as storage:
-
-        def interrupted(sql: sqlite3.Connection) -> None:
-            assert storage.head("a") == 0
-            assert "Another program has held" in refused(Unavailable, calls(storage)["append"])
-            sql.execute("INSERT INTO checkpoints VALUES ('', 'a', 1, x'01')")
-
-        storage._run(interrupted, "save to", write=True)
-        assert storage.read("a", 1) == b"\1"
-
-
-def test_threads_take_turns_on_one_connection_that_any_of_them_closes(
-    storage: SQLiteCheckpointStorage, path: Path
-) -> None:
-    """A framework that runs each step in a new thread does not open the file for each."""
-    before = len(engine._OPEN)
-    for sequence in range(1, 6):
-        with ThreadPoolExecutor(1) as other:
-            other.submit(storage.append, "a", sequence, b"").result()
-            assert len(engine._OPEN) == before
-    with ThreadPoolExecutor(1) as other:
-        assert other.submit(storage.head, "a").result() == 5
-        storage.close()
-        assert len(engine._OPEN) == before - 1
-        assert tree(path.parent) == [path.name]
-
-
 def test_a_closed_storage_says_so(storage: SQLiteCheckpointStorage, path: Path) -> None:
     storage.append("a", 1, b"one")
     storage.close()
@@ -690,16 +614,10 @@ def test_whoever_looks_many_times_with_one_connection_sees_what_is_new(path: Pat
     looking = SQLiteCheckpointStorage(path, read_only=True)
     assert looking.head("a") == 1
     with SQLiteCheckpointStorage(path) as writer:
-        assert looking.head("a") == 1
         for sequence in (2, 3):
             writer.append("a", sequence, b"record")
             assert looking.head("a") == sequence
-    with SQLiteCheckpointStorage(path) as writer:
-        writer.append("a", 4, b"record 4")
-    assert looking.head("a") == 4
-    path.chmod(0o666)
-    with pytest.raises(Unsafe):
-        looking.head("a")
+    assert looking.head("a") == 3
     path.unlink()
     with pytest.raises(Unavailable):
         looking.head("a")

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections import Counter
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import pytest
-
-from benchmarks.engines import OnPostgres, OnSqlite, Worked
+from benchmarks.engines import OnSqlite, Worked
 from benchmarks.load import Share, Workers, missing_of, save_all
-from safepoint import Conflict, NotOwner
-from tests.harness.postgres import Database
+from safepoint import Conflict
 
 WORKERS = 8
 THREADS = 6
@@ -41,22 +35,9 @@ def race(store: Worked, thread: str) -> list[int]:
     return won
 
 
-def take_turns(store: Worked, thread: str) -> list[int]:
-    """Own the thread for one save after the other, at least once, and return what was saved."""
-    won: list[int] = []
-    while not won or store.ledger.storage.head(thread) < RACED:
-        try:
-            owned = store.ledger.own(thread, f"worker-{os.getpid()}", seconds=3600)
-        except NotOwner:
-            time.sleep(0.001)
-            continue
-        won.append(store.ledger.save(thread, {"order": thread}).sequence)
-        owned.release()
-    return won
-
-
-def check(opener: OnSqlite | OnPostgres, contest: Callable[[Worked, str], list[int]]) -> None:
+def test_8_processes_lose_nothing_on_sqlite(tmp_path: Path) -> None:
     """Save from 8 processes, each with threads of its own; then all want one thread."""
+    opener = OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor")
     opener.open(0).close()
     shares = [
         Share(tuple(f"order-{worker}-{n}" for n in range(THREADS)), CHECKPOINTS)
@@ -68,7 +49,7 @@ def check(opener: OnSqlite | OnPostgres, contest: Callable[[Worked, str], list[i
         assert workers.each("store", missing_of, others, anew=True) == [[]] * WORKERS
         assert opener.count() == WORKERS * THREADS * CHECKPOINTS
 
-        won = workers.each("store", contest, ["raced"] * WORKERS)
+        won = workers.each("store", race, ["raced"] * WORKERS)
     wins = Counter(sequence for sequences in won for sequence in sequences)
     assert wins == Counter(range(1, max(wins) + 1)), "each sequence was acknowledged once"
     assert max(wins) >= RACED
@@ -76,26 +57,3 @@ def check(opener: OnSqlite | OnPostgres, contest: Callable[[Worked, str], list[i
     assert store.ledger.verify("raced") == len(wins)
     store.close()
     assert opener.count() == WORKERS * THREADS * CHECKPOINTS + len(wins)
-
-
-@pytest.mark.parametrize("contest", [race, pytest.param(take_turns, marks=pytest.mark.deep)])
-def test_8_processes_lose_nothing_on_sqlite(
-    tmp_path: Path, contest: Callable[[Worked, str], list[int]]
-) -> None:
-    check(OnSqlite("", tmp_path / "store" / "checkpoints.db", tmp_path / "anchor"), contest)
-
-
-@pytest.mark.deep
-def test_8_processes_lose_nothing_on_postgresql(database: Database) -> None:
-    """One login for all: a thread that another login wrote is refused without a lease."""
-    dsns = dict.fromkeys(range(WORKERS), database.worker(1))
-    check(OnPostgres("", database.owner, dsns, database.anchor), race)
-
-
-@pytest.mark.deep
-def test_8_logins_that_own_what_they_save_lose_nothing_on_postgresql(database: Database) -> None:
-    """A thread goes from one login to the other with its lease, and in no other way."""
-    dsns = {number: database.worker(number + 1) for number in range(WORKERS)}
-    check(OnPostgres("", database.owner, dsns, database.anchor), take_turns)
-    asked = "select count(distinct login) from safepoint.actions"
-    assert database.server.psql(asked, database=database.name) == str(WORKERS)

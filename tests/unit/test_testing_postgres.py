@@ -54,17 +54,6 @@ def test_a_server_goes_on_after_a_crash() -> None:
             assert (server.folder / name).stat().st_mode & 0o777 == 0o600
 
 
-def test_it_is_reached_with_a_password(shared: Server) -> None:
-    shared.login("reader", "pg_read_all_data")
-    assert shared.psql("select current_user", user="reader") == "reader"
-    assert {"postgres", "reader"} <= shared.logins
-    with pytest.raises(Unavailable, match="PostgreSQL refuses"):
-        shared.psql("no sql")
-    shared.remember("reader", "wrong")
-    with pytest.raises(Unavailable):
-        shared.psql("select 1", user="reader")
-
-
 def test_tls_is_spoken_and_nothing_else(shared: Server) -> None:
     front, other = shared.tls("db.internal"), shared.tls("db.internal")
     where = f"{shared.dsn()} host=db.internal hostaddr=127.0.0.1 port={front.port}"
