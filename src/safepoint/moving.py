@@ -670,8 +670,9 @@ class _Values:
         self._snapshot = next(each for each in codec.types if each.__name__ == "_DeltaSnapshot")
         self._known: dict[tuple[str, str], type | None] = {}
         for cls in (*codec.types, timezone):
-            key = cls.__module__.removesuffix("._local"), cls.__name__
-            self._known[key] = None if key in self._known else cls  # None if it is ambiguous
+            for module in {cls.__module__.removesuffix("._local"), "__main__"}:  # a script's own
+                key = module, cls.__name__
+                self._known[key] = None if key in self._known else cls  # None if it is ambiguous
 
     def json(self, text: Any) -> Any:
         """Return the value of JSON in a row."""
@@ -732,7 +733,8 @@ class _Values:
         cls: Any = self._known.get((module.removesuffix("._local"), name))
         if cls is None:  # read on, to name all that are not listed, or the first of many
             if len(self.unlisted) < 16:
-                self.unlisted[f"{module}.{name}"] = f"--type {shell(f'{module}:{name}')}"
+                known_as = "MODULE" if module == "__main__" else module
+                self.unlisted[f"{module}.{name}"] = f"--type {shell(f'{known_as}:{name}')}"
             return None
         if code == 0 and (cls in _ONE or issubclass(cls, Enum) or module == "ipaddress"):
             if cls in (set, frozenset) and len(given) > 8 + 2 * len({*map(hash, given)}):
@@ -1062,11 +1064,9 @@ def _command(options: argparse.Namespace) -> int:
     if waiting := ", ".join(each.thread for each in done if each.waits):
         print(f"These wait for an answer, and take it from whoever resumes them: {waiting}.")
     if options.vouch:
-        print(f"What was done is in {shell(report)}: keep it. Keep the originals elsewhere,")
-        print("where nobody takes them for the state of today.")
-    else:
-        print("Nothing was written. Whoever could write these states decides what they say:")
-        print("look at them, and add --vouch if you vouch for them.")
+        print(f"What was done is in {shell(report)}: keep it. Keep the originals elsewhere.")
+    elif count[WOULD_BE_SEALED]:
+        print("Nothing was written. Look at these states: add --vouch if you vouch for them.")
     return int(count[REFUSED] > 0)
 
 

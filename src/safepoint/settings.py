@@ -9,10 +9,11 @@
     paths = ["models", "src"]
     fail-on = "warning"           # or error, or note
 
-A store that the file does not name, or names without a storage, is in its default places. Paths are
-relative to the file's folder. A part in PostgreSQL has a connection string in place of a path, as
-for psql: `dbname=app`, or `postgresql://db/app`. Keep secrets in the environment, not in this file:
-`storage = "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
+A store that the file names without a storage is in its default places, and so is a store that your
+own file does not name; a file that you name must name it, if it names any. Paths are relative to
+the file's folder. A part in PostgreSQL has a connection string in place of a path, as for psql:
+`dbname=app`, or `postgresql://db/app`. Keep secrets in the environment, not in this file: `storage
+= "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
 
 The author of the file decides where denials and holds are stored. So it must be named, by
 `--config` or by SAFEPOINT_CONFIG, or be the user's own: `~/.config/safepoint/safepoint.toml`. A
@@ -107,11 +108,13 @@ class Settings:
 
         Raises:
             ConfigurationError: the file has an option that no store has, of another type, or with
-                a password in it.
+                a password in it; or it was named, and names other stores alone.
             NotFound: the file does not name it, and it is not in the default places.
         """
         check_name("store", name)
         if name not in self._stores:
+            if self._stores and self.file != settings_file():  # it was named, maybe for that store
+                raise self._refusal(f"names other stores, and not {name}", f"[stores.{name}]")
             return in_default_places(name)
         known = {each.name.replace("_", "-"): each.default for each in fields(Store)[1:]}
         parts: dict[str, Any] = {"store": name}

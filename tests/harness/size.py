@@ -26,7 +26,7 @@ CEILINGS: Final = {
     "langgraph": ([f"{PACKAGE}/langgraph.py"], 959),
     "agent_framework": ([f"{PACKAGE}/agent_framework.py"], 350),
     "moving": ([f"{PACKAGE}/moving.py"], 750),
-    "what all share": ([f"{PACKAGE}/{name}.py" for name in _SHARED], 765),
+    "what all share": ([f"{PACKAGE}/{name}.py" for name in _SHARED], 766),
     "models": ([f"{PACKAGE}/models"], 4337),
     "audit": ([f"{PACKAGE}/audit"], 2488),
     "attacks": ([f"{PACKAGE}/attacks"], 2852),
@@ -34,7 +34,7 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 828),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1700),
     "all of src": (["src"], 24547),
-    "tests": (["tests"], 36001),
+    "tests": (["tests"], 35840),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1498),
 }

@@ -159,6 +159,19 @@ def test_new_input_abandons_a_question_as_it_does_in_langgraph() -> None:
     assert office.saver().waiting("Order 7") == [(asked[1], False)]
 
 
+@pytest.mark.parametrize("first", ["", True, None])
+def test_a_thread_that_waited_at_a_plain_interrupt_asks_whatever_it_is_resumed_with(
+    first: Any,
+) -> None:
+    office = Office()
+    graph = _graph(lambda _: {"paid": interrupt("Pay?")}, office.saver())
+    graph.invoke({"amount": 42}, RUN)
+    graph = office.graph()
+    asked = _question(graph.invoke(None if first is None else Command(resume=first), RUN))
+    assert office.saver().waiting("Order 7") == [(asked, False)]
+    assert _resume(graph, DANA.approve(asked))["paid"] == "42 by dana"
+
+
 def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
     office = Office()
     graph = office.graph(time_travel=True)

@@ -911,19 +911,6 @@ def test_a_prune_erases_no_newest_while_another_worker_saves(
     assert values == [3, 2, 1, "newest"]
 
 
-def test_writes_that_come_before_their_checkpoint_are_in_its_record() -> None:
-    saver = _saver()
-    first = _put(saver, 0)
-    checkpoint: Any = {**empty_checkpoint(), "id": "f" * 36}
-    config: Any = {"configurable": {**first["configurable"], "checkpoint_id": "f" * 36}}
-    saver.put_writes(config, [("value", "early")], "task")
-    assert saver.get_tuple(config) is None
-    saver.put(first, checkpoint, {"source": "loop"}, {})
-    found = SealedSaver(saver.ledger).get_tuple(_run("t"))
-    assert found is not None
-    assert found.pending_writes == [("task", "value", "early")]
-
-
 def test_writes_whose_checkpoint_never_comes_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("safepoint.langgraph._AT_ONCE", 2)
     saver = _saver()

@@ -275,10 +275,13 @@ def test_all_types_that_are_not_listed_are_named_at_once(
     """Each with the option that lists it; and which threads wait for an answer."""
     values = {"answer": [Colour.RED, {"point": Point(1, 2)}, Item("tea", Decimal(2))]}
     graph = _line(("a", lambda _: values), "b").compile(lite.saver)
-    graph.invoke({"amount": 1}, {"configurable": {"thread_id": "order-7"}})
+    with monkeypatch.context() as script:
+        script.setattr(Point, "__module__", "__main__")
+        graph.invoke({"amount": 1}, {"configurable": {"thread_id": "order-7"}})
     (refused,) = lite.move(SealedSaver(ledger()))
     options = " ".join(f"--type {__name__}:{name}" for name in ("Colour", "Point", "Item"))
-    assert f"list them: {options}. Nothing" in refused.reason
+    advice = options.replace(f"{__name__}:Point", "MODULE:Point")
+    assert f"list them: {advice}. Nothing" in refused.reason
     asked(lite, "order-8")
     monkeypatch.setenv("HOME", str(lite.folder))
     main(["init", "moved"])

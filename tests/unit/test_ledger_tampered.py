@@ -35,6 +35,8 @@ from tests.house import (
     base_of,
     fill,
     opened,
+    put_back,
+    records,
     states,
 )
 
@@ -87,6 +89,17 @@ def base_removed(storage: Memory, anchor: Anchored) -> None:
     storage.remove_base(THREAD)
 
 
+def base_ahead(storage: Memory, anchor: Anchored) -> None:
+    """The base of the longer original, on a copy that was restored and ends before it."""
+    ledger = opened(storage, anchor)
+    fill(ledger, 8)
+    kept = records(storage, 1, 2, 3, 4)
+    ledger.prune(THREAD, keep=2)
+    for sequence in (7, 8):
+        storage.remove(THREAD, sequence)
+    put_back(storage, kept)
+
+
 Errors = type[CheckpointError] | tuple[type[CheckpointError], ...]
 MISSING = (RolledBack, NotFound, RolledBack)
 
@@ -104,6 +117,7 @@ def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> l
         (with_base(lambda s: (4, base_of(s)[1])), SealBroken, r"at order-7 #4 .* of order-7 #3"),
         (base_removed, MISSING, None),
         (older_base, MISSING, None),
+        (base_ahead, MISSING, None),
     ],
 )
 def test_a_tampered_thread_is_refused_and_left_as_it_is(

@@ -135,7 +135,7 @@ NO_DATA = {
     *("a nested tensor", "a type of tensor", "a list that holds itself", "a named tuple"),
     *("a NumPy array of moments", "a NumPy array of records", "a NumPy array of objects"),
     *("a NamedTuple of PyTorch", "a dataclass", "a dataclass beside tensors", "an Enum"),
-    *("a module", "a module of one's own", "a module beside its epoch", "an optimizer"),
+    *("a module", "a module beside its epoch", "an optimizer"),
     *("a loss", "one with a function", "a module, old format"),
 }
 

@@ -96,7 +96,9 @@ def test_an_erased_thread_takes_along_what_was_discarded_of_it(
     """Also what stood where the tombstone stands now. Until then, and of others, it stays."""
 
     def left() -> str:
-        asked = "select thread, sequence from safepoint.discarded order by 1, 2"
+        asked = (
+            "select thread, sequence, login, discarded_by from safepoint.discarded order by 1, 2"
+        )
         return database.server.psql(asked, database=database.name)
 
     for thread in ("t", "u"):
@@ -109,9 +111,10 @@ def test_an_erased_thread_takes_along_what_was_discarded_of_it(
     with pytest.raises(Unavailable):
         storage.purge("t")
     ledger(storage).delete("t")
-    assert left() == "t|2\nt|3\nu|2\nu|3"
+    of_u = "u|2|worker_1|operator\nu|3|worker_1|operator"
+    assert left() == f"t|2|worker_1|operator\nt|3|worker_1|operator\n{of_u}"
     assert ledger(operator).erase("t") == 3
-    assert left() == "u|2\nu|3"
+    assert left() == of_u
     told = "select action, thread, removed, login from safepoint.actions order by done"
     assert database.server.psql(told, database=database.name) == (
         "discard|t|2|operator\ndiscard|u|2|operator\nprune|t|1|operator\npurge|t|2|operator"

@@ -234,31 +234,3 @@ def test_what_is_kept_is_not_changed_by_accident_not_even_by_an_administrator(
     with psycopg.connect(filled.owner) as connection:
         found = {statement: ended(connection, statement) for statement in BY_ACCIDENT}
     assert found == BY_ACCIDENT
-
-
-def test_the_server_says_who_wrote_what_whatever_the_writer_says(filled: Database) -> None:
-    with PostgresCheckpointStorage(filled.operator) as storage:
-        storage.discard("held", 1)
-        storage.discard("free", 1)
-        storage.prune("held", 1, b"base")
-    with PostgresAnchor(filled.anchor_operator) as anchor:
-        anchor.rewind("s", "t", head(3))
-        assert anchor.read("s", "t") == head(3)
-        anchor.rewind("s", "t", None)
-        assert anchor.read("s", "t") is None
-    asked = {
-        "select thread, action, number, removed, owner, login from safepoint.actions"
-        " order by done": (
-            "held|acquire|1|0|w|worker_1\nheld|discard|1|0||operator\n"
-            "free|discard|1|1||operator\nheld|prune|1|0||operator"
-        ),
-        "select thread, sequence, login, discarded_by from safepoint.discarded": (
-            "free|2|worker_1|operator"
-        ),
-        "select from_sequence, to_sequence, login from safepoint_anchor.rewinds order by rewound": (
-            "5|3|anchor_operator\n3||anchor_operator"
-        ),
-        "select distinct login from safepoint_journal.records": "journal",
-    }
-    found = {sql: filled.server.psql(sql, database=filled.name) for sql in asked}
-    assert found == asked

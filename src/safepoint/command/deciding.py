@@ -217,7 +217,7 @@ def _answer(options: argparse.Namespace) -> int:
         approver = _signer(options, person)
         signed = desk.answer(wait.question, verb, approver, why=getattr(options, "reason", ""))
     _warn(options)
-    did = f"{person} {signed.verdict} {shown(wait.question.action)} in {thread}."
+    did = f"{person} {signed.verdict} {shown(wait.question.action)} in {_row(wait)[0]}."
     print(f"{did}\nThe question was {wait.digest}.")
     if verb == "approve":
         print(f"A worker has to find it before {when(signed.expires)}.")

@@ -329,10 +329,8 @@ def _rotate(options: argparse.Namespace) -> int:
     do = "Make one with safepoint new-key, and name it last; once all verify it, name it first."
     places = _default_places(settings, name, do)
     first = (places.journal_key if options.rotate == "journal" else places.key)[0]
-    of, store, there = Path(first).stem, settings.store(name), key_files(first)
+    of, store, there = Path(first).stem, settings.store(name), key_files(first) or [first]
     coming = Path(first).with_name(f"{of}-next.key")
-    if not there:
-        raise NotFound(f"Store {name} has no such key.", f"Make it: safepoint init {name}")
     again = f"safepoint keys {name} --rotate {options.rotate}"
     signs = SigningKey.from_file(there[0])
     if not os.path.lexists(coming):

@@ -127,7 +127,7 @@ def read_key_file(path: FilePath, wanted: FileKind | None = None) -> KeyFile:
     except (OSError, ValueError) as error:
         raise Unsafe(
             f"The key file {shown} cannot be opened ({getattr(error, 'strerror', 'not a path')}).",
-            "Check the path, or make one with safepoint new-key or ssh-keygen -t ed25519.",
+            "Check the path, or restore its backup. safepoint new-key or init makes a first one.",
         ) from None
     return KeyFile(kind, public, text)
 
@@ -502,8 +502,8 @@ class Keyring:
         if key_id not in self._keys:
             raise SealBroken(
                 f"It names key {quoted(key_id)}, which is not on this keyring.",
-                "If it is one of yours, and was never stolen, add it with Keyring(...,"
-                " verify=[key]); if not, treat the record as forged.",
+                "If it is one of yours, and was never stolen, add it: Keyring(..., verify=[key]),"
+                " or key = [...] in the settings. If not, treat the record as forged.",
             )
         return self._keys[key_id]
 

@@ -1007,7 +1007,7 @@ class Owners:
         why, storage = "", self.storage
         with storage_errors("find the owner of", thread):
             if isinstance(storage, LeasingStorage) and (lease := storage.lease(thread)):
-                why = f"is held by worker '{lease.owner}', and this ledger does not own it"
+                why = f"is held by worker '{lease.owner}' until {lease.expires:%H:%M:%S} UTC"
             elif isinstance(storage, LoginStorage) and storage.foreign(thread):
                 why = "was written by another login, and this one has not acquired it"
         if why:
