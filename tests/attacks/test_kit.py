@@ -102,7 +102,6 @@ def refuses(*_: Any, **__: Any) -> Any:
     [
         (SealedTarget, "latest", refuses),
         (SealedTarget, "latest", lambda *_: HONEST),  # it hands out an old state
-        (GatedTarget, "resume", refuses),
         (GatedTarget, "resume", lambda *_, **__: None),  # no run ever acts
         (GatedTarget, "resume", lambda *_, **__: WANTED),
     ],

@@ -47,17 +47,6 @@ class Losses(NamedTuple):
     test: float
 
 
-class Net(nn.Module):  # type: ignore[misc]
-    """A module with a buffer, a tied weight and a constant."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.embed, self.head = nn.Embedding(8, 4), nn.Linear(4, 8, bias=False)
-        self.head.weight = self.embed.weight
-        self.register_buffer("mask", torch.tril(torch.ones(4, 4, dtype=torch.bool)))
-        self.config = Config()
-
-
 def _small() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2))
 
@@ -205,7 +194,6 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "a decimal": lambda: Decimal("0.1"),
     "a range and a slice": lambda: [range(3), slice(1, 2)],
     "a module": _small,
-    "a module of one's own": Net,
     "a module beside its epoch": lambda: {"epoch": 3, "model": _small(), "ema": None},
     "an optimizer": lambda: optim.SGD(_small().parameters(), lr=0.1),
     "a loss": nn.CrossEntropyLoss,

@@ -18,7 +18,6 @@ from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey, SQLite
 from safepoint.audit import Finding, finding, folder
 from safepoint.audit.finding import files
 from safepoint.audit.folder import check_database, check_ownership, check_places
-from safepoint.places import Store, default_places, open_ledger
 from safepoint.stores import disk
 from tests.house import rewrite
 from tests.unit.commands import said
@@ -146,48 +145,26 @@ def close(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
 # --- the parts of a store
 
 
-@pytest.fixture
-def places(tmp_path: Path) -> Iterator[Store]:
-    """A store as the defaults set it up, with its key and one checkpoint."""
-    found = default_places("invoices", {"HOME": str(tmp_path)})
-    found.create()
-    open_ledger("invoices", places=found).save("order-7", {"amount": 42})
-    yield found
-    tmp_path.chmod(0o700)
-
-
-PARTS = ["storage", "anchor", "journal"]
-
-
-def folder_of(places: Store, part: str) -> Path:
-    return Path(str(getattr(places, part))).parent
-
-
-def looked(places: Store, **changed: Path) -> str:
-    found = {part: str(changed.get(part) or folder_of(places, part)) for part in PARTS}
-    return ids(check_places(found, [places.key[0]]))
-
-
-@pytest.mark.parametrize("where", ["", "inside", "..", "link"])
-def test_parts_in_one_place(places: Store, where: str, tmp_path: Path) -> None:
-    storage = folder_of(places, "storage")
-    path = storage.parent if where == ".." else storage / where
-    if where == "link":
-        path = tmp_path / "link"
-        path.symlink_to(storage)
+@pytest.mark.parametrize("where", ["", "/inside", "/..", "-link"])
+def test_parts_in_one_place(root: Path, where: str) -> None:
+    path = Path(f"{root}{where}")
+    if where == "-link":
+        path.symlink_to(root)
     path.mkdir(mode=0o700, exist_ok=True)
-    assert "SP22.together" in looked(places, journal=path)
+    found = ids(check_places({"storage": str(root), "journal": str(path)}))
+    assert "SP22.together" in found
 
 
 def test_a_key_that_others_can_reach_or_that_cannot_be_read(
-    places: Store, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    key = tmp_path / "keys/key"
+    SigningKey.from_file(key, create=True)
     for mode in (0o640, 0o604, 0o620, 0o610):
-        Path(places.key[0]).chmod(mode)
-        assert looked(places) == "SP22.key-mode"
-    close(monkeypatch, Path(places.key[0]))
-    assert looked(places) == "SP22.unseen"
-    assert looked(places, anchor=folder_of(places, "storage") / "nowhere/x").startswith("SP22.un")
+        key.chmod(mode)
+        assert ids(check_places({}, [str(key)])) == "SP22.key-mode"
+    close(monkeypatch, key)
+    assert ids(check_places({}, [str(key)])) == "SP22.unseen"
 
 
 # --- owners

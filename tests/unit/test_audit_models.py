@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from safepoint import SigningKey
 from safepoint.audit import Finding, audit, discover
-from safepoint.audit.catalogue import CHECKS
 from safepoint.audit.looking import look
-from safepoint.models import Inspection, inspect, save_checkpoint
+from safepoint.models import Inspection, inspect
 from tests.harness.optional import need
 from tests.zoo.build import zipped
 
@@ -91,33 +87,3 @@ def test_the_tests_of_a_project_are_judged_once_and_together(tmp_path: Path) -> 
         for mark in marks:
             (tmp_path / mark).mkdir()
         assert ids([*look(some).findings]).count("SP27.no-test") == expected
-
-
-class Mkdir:
-    def __reduce__(self) -> Any:
-        return os.mkdir, ("marker",)
-
-
-def test_an_audit_says_to_do_what_a_scan_says_and_its_examples_are_real(tmp_path: Path) -> None:
-    import torch
-
-    torch.save({"weight": Mkdir()}, tmp_path / "bad.pt")
-    save_checkpoint(tmp_path / "good.safetensors", {}, key=SigningKey.generate())
-    for name, data in {
-        "yolo.pt": zipped({"yolo/data.pkl": b"cultralytics.nn.modules.conv\nConv\n."}),
-        "cut.pt": (tmp_path / "bad.pt").read_bytes()[:-9],
-        "net.onnx": b"\x08\x08\x12\x07pytorch\x1a" + bytes(9),
-        "a.pkl": b"K\1.",
-        "net.bin": b'{"a": 1}',
-    }.items():
-        (tmp_path / name).write_bytes(data)
-    found = {each.id: each for each in check_models(tmp_path)}
-    kinds = ("SP24.runs-code", "SP24.needs-code", "SP25.damaged", "SP25.unknown", "SP25.pickle")
-    for each in (found.pop(kind) for kind in kinds):
-        assert each.do == inspect(each.where).do
-        says = f"For example: {each.what}".replace(f"{tmp_path}/", "")
-        is_example = each.id == "SP25.pickle" or CHECKS[each.id].says == says
-        assert (is_example, CHECKS[each.id].do) == (True, each.do)
-    assert found.keys() == {"SP25.named", "SP24.unsealed", "SP24.not-verified"}
-    path = tmp_path / "good.safetensors"
-    assert found["SP24.not-verified"].do.endswith(f"safepoint verify-model {path} --key KEY")

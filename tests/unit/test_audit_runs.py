@@ -271,14 +271,6 @@ def late(seconds: int) -> Any:
     return plant
 
 
-def another(desk: Desk) -> None:
-    """The yes to another run."""
-    text = desk.asks("order-9")
-    desk.asks()
-    desk.note(desk.asked(), text)
-    desk.step()
-
-
 def used_again(desk: Desk) -> None:
     """The yes to 42, for the 5,000,000 after it."""
     desk.asks()
@@ -310,7 +302,6 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
         after(Desk.asks, lambda d, _: d.note(replace(d.asked(), until="")), lambda d, _: d.step()),
     ),
     "signed by a stranger": ("SP19.not-counted SP19.too-few", forge(key=STRANGER)),
-    "of another thread": ("SP19.not-counted SP19.too-few", another),
     "with nobody to check it": ("SP19.not-counted SP19.too-few", USED),
     "ended early": (
         "SP19.denied",
@@ -516,43 +507,28 @@ def test_what_was_deleted_and_not_erased_or_cannot_be_asked(desk: Desk) -> None:
 # --- the approvers' keys
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    (tmp_path / "people").mkdir(mode=0o700)
-    DANA.public.to_file(tmp_path / "people/dana.pub")
-    return tmp_path
-
-
-def looked(folder: Path, plant: Callable[[], object] = lambda: None) -> list[str]:
-    """Open a store whose approver is known by a file, plant something, and look."""
-    dana = VerifyingKey.from_file(next(folder.glob("*/dana.pub")))
-    keys = Keyring(SigningKey.from_file(folder / "keys/writer.key", create=True))
-    ledger = Ledger(FileCheckpointStorage(folder / "state"), store="invoices", keys=keys)
-    plant()
-    gate = Gate(approvers=Approvers({"dana": dana}))
-    return [each.id for each in audit(ledger, gate=gate, rule="SP19")]
-
-
 @pytest.mark.parametrize("place", ["people/secret", "keys/dana", "keys/link"])
-def test_an_approvers_secret_on_the_workers_machine_is_an_error(folder: Path, place: str) -> None:
+def test_an_approvers_secret_on_the_workers_machine_is_an_error(tmp_path: Path, place: str) -> None:
     """A file that is no key, because others can read it, is a secret all the same."""
-
-    def plant() -> None:
-        (folder / "away").mkdir(mode=0o700)
-        DANA.to_file(folder / "away/dana")
-        ERIN.to_file(folder / "keys/somebody-else")
-        (folder / "keys/broken").write_text(
-            "-----BEGIN OPENSSH PRIVATE KEY-----\nnonsense\n-----END OPENSSH PRIVATE KEY-----\n"
-        )
-        (folder / "keys/pipe").symlink_to(folder / "nowhere")
-        if place.endswith("link"):
-            (folder / place).symlink_to(folder / "away/dana")
-        else:
-            text = (folder / "away/dana").read_text()
-            (folder / place).write_text(f"# for the worker\nKEY={text}KEY={text}")
-            (folder / place).chmod(0o666)
-
-    assert looked(folder, plant) == ["SP19.secret-here"]
+    for each in ("people", "away"):
+        (tmp_path / each).mkdir(mode=0o700)
+    DANA.public.to_file(tmp_path / "people/dana.pub")
+    DANA.to_file(tmp_path / "away/dana")
+    keys = Keyring(SigningKey.from_file(tmp_path / "keys/writer.key", create=True))
+    ledger = Ledger(FileCheckpointStorage(tmp_path / "state"), store="invoices", keys=keys)
+    ERIN.to_file(tmp_path / "keys/somebody-else")
+    (tmp_path / "keys/broken").write_text(
+        "-----BEGIN OPENSSH PRIVATE KEY-----\nnonsense\n-----END OPENSSH PRIVATE KEY-----\n"
+    )
+    (tmp_path / "keys/pipe").symlink_to(tmp_path / "nowhere")
+    gate = Gate(approvers=Approvers({"dana": VerifyingKey.from_file(tmp_path / "people/dana.pub")}))
+    if place.endswith("link"):
+        (tmp_path / place).symlink_to(tmp_path / "away/dana")
+    else:
+        text = (tmp_path / "away/dana").read_text()
+        (tmp_path / place).write_text(f"# for the worker\nKEY={text}KEY={text}")
+        (tmp_path / place).chmod(0o666)
+    assert [each.id for each in audit(ledger, gate=gate, rule="SP19")] == ["SP19.secret-here"]
 
 
 def test_an_approvers_key_on_the_writers_ring_is_an_error(desk: Desk) -> None:

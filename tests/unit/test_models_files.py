@@ -15,6 +15,7 @@ import pytest
 from safepoint.core import errors
 from safepoint.core.errors import LimitExceeded, ModelRefused
 from safepoint.models import Format, ModelLimits, TensorSpec, Verdict, inspect
+from safepoint.models.opcodes import scan
 from safepoint.models.reader import named_tensors, read_model
 from safepoint.models.tensors import TensorEntry, read_table
 from safepoint.models.zips import read_directory
@@ -178,6 +179,13 @@ def test_content_decides_what_a_file_is(what: str, verdict: str, word: str) -> N
     found = inspect(made(what))
     assert found.verdict is Verdict[verdict]
     assert found.what.startswith(word)
+
+
+def test_a_name_that_the_first_look_cuts_is_listed_whole() -> None:
+    """The first 64 KiB ended in an INST without a mark, and `posix.syst` was listed."""
+    for start in range(65536 - 14, 65536 + 1, 2):
+        found = scan(io.BytesIO(b"N0" * (start // 2) + b"iposix\nsystem\n."))
+        assert found.asked == (("posix", "system"),)
 
 
 def test_a_zip_of_another_tool_is_read_and_a_polyglot_is_not() -> None:

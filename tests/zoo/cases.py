@@ -612,6 +612,18 @@ def torch_files(root: Path) -> None:
 
 
 @case(
+    "A model that needs code of its library, one that was cut off, and JSON under a model's name.",
+    "SP24.needs-code models/yolo.pt, SP24.unsealed models/cut.pt, SP24.unsealed models/net.bin",
+    "SP24.unsealed models/yolo.pt, SP25.damaged models/cut.pt, SP25.named models/net.bin",
+)
+def models_in_doubt(root: Path) -> None:
+    needs = b"cultralytics.nn.modules.conv\nConv\n."
+    write(root / "models/yolo.pt", zipped({"yolo/data.pkl": needs, "yolo/version": b"3"}))
+    write(root / "models/cut.pt", zipped({"net/data.pkl": PLAIN, "net/version": b"3"})[:-9])
+    write(root / "models/net.bin", '{"a": 1}')
+
+
+@case(
     "A pickle with the name of safetensors.",
     "SP24.unsealed models/net.safetensors, SP25.lies models/net.safetensors",
 )

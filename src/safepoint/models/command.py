@@ -13,7 +13,8 @@ from safepoint.core.errors import CheckpointError, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import open_model
-from safepoint.models.look import inspect
+from safepoint.models.look import Verdict, inspect
+from safepoint.models.reader import needed
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.shared.terminal import add, counted, flag, keyring_of
@@ -74,8 +75,9 @@ def _scanned(path: str) -> int:
     for each in found.pickles:
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
-        reason = f"{each.verdict.capitalize()}: {each.reason}" if each.reason else "Plain data."
-        print(f"  {where}{wants}{reason}")
+        code = f" of {needed(each.wants)}" if each.verdict is Verdict.NEEDS_CODE else ""
+        verdict = f"{each.verdict.capitalize()}{code}: "
+        print(f"  {where}{wants}{verdict + each.reason if each.reason else 'Plain data.'}")
     for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):
         print(f"  {line}")
     if found.tensors:

@@ -95,7 +95,7 @@ def load_checkpoint(
         MissingPackage: PyTorch is not installed.
         ConfigurationError: there is a seal and no keys.
     """
-    with open_vouched(path, safe, keys, name, limits) as model:
+    with open_model(path, limits, keys, name, safe=safe) as model:
         # The literal, and nothing that is only false.
         is_free = safe is False and model.kind is not Format.SAFETENSORS
         state = _unrestricted(model) if is_free else restricted(model, limits)
@@ -130,7 +130,7 @@ def load_tensors(
     Raises:
         CheckpointError: as `load_checkpoint`, but for names that are not data.
     """
-    with open_vouched(path, True, None, None, limits) as model:
+    with open_model(path, limits) as model:
         torch = package()
         if model.kind is Format.SAFETENSORS:
             return Tensors(open_tensors(model.file, limits), {})
@@ -166,39 +166,6 @@ class ModelFile:
 
 
 @contextmanager
-def open_vouched(
-    path: str | os.PathLike[str],
-    safe: bool,
-    keys: Keyring | None,
-    name: str | None,
-    limits: ModelLimits,
-) -> Iterator[ModelFile]:
-    """Open a model for a load: its seal is verified, and an unrestricted load without one is said.
-
-    Raises:
-        LimitExceeded: the memory does not suffice, at whatever point.
-        CheckpointError: as `open_model`.
-    """
-    try:
-        with open_model(path, limits, keys, name) as model:
-            if keys is None and safe is False and model.kind is not Format.SAFETENSORS:
-                warnings.warn(
-                    f"{model.shown} is loaded without restriction, so it can run code, and nothing"
-                    " verified who made it. Pass keys= to verify its seal, or convert it to"
-                    " safetensors.",
-                    UnrestrictedLoad,
-                    stacklevel=4,
-                )
-            yield model
-    except CheckpointError:
-        raise
-    except Exception as error:
-        if not wants_memory(error):
-            raise
-        raise no_memory(shell(os.fspath(path))) from None
-
-
-@contextmanager
 def open_model(
     path: str | os.PathLike[str],
     limits: ModelLimits,
@@ -206,6 +173,7 @@ def open_model(
     named: str | None = None,
     *,
     load: bool = True,
+    safe: bool = True,
 ) -> Iterator[ModelFile]:
     """Open a model file. If there are keys, its seal is verified before anything else is read.
 
@@ -219,13 +187,15 @@ def open_model(
         keys: what its seal is verified with.
         named: the name that the seal must be of. Left out, it is the file's.
         load: whether it is to be loaded, so that it has to be of a format that is.
+        safe: False warns of an unrestricted load that nothing vouches for.
 
     Raises:
         NotFound: there is no such file; or there are keys and no seal.
         Unavailable: it is a folder, a pipe or a device, or cannot be read.
         SealBroken: its seal is not genuine, or of another file.
         ConfigurationError: it is to be loaded, and there is a seal and no keys.
-        LimitExceeded: it is larger than `limits.file_bytes`.
+        LimitExceeded: it is larger than `limits.file_bytes`; or, at whatever point, the memory does
+            not suffice.
         ModelRefused: it is empty, two things at once, not what its name says, or not loaded.
     """
     name = str(Path(path))
@@ -245,6 +215,14 @@ def open_model(
         if load and not _is_private(source.fileno()):
             file = stack.enter_context(copied(source))
             found = _admitted(name, file, sealed, limits, load)
+        if keys is None and safe is False and found[0] is not Format.SAFETENSORS:
+            warnings.warn(
+                f"{shell(name)} is loaded without restriction, so it can run code, and nothing"
+                " verified who made it. Pass keys= to verify its seal, or convert it to"
+                " safetensors.",
+                UnrestrictedLoad,
+                stacklevel=4,
+            )
         yield ModelFile(name, file, size, *found, sealed)
 
 
@@ -281,7 +259,7 @@ def copied(file: IO[bytes]) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def _about(shown: str) -> Iterator[None]:
-    """Let a refusal say which file it is about."""
+    """Let a refusal say which file it is about, and a lack of memory be one."""
     try:
         yield
     except (ModelRefused, LimitExceeded) as error:
@@ -291,6 +269,16 @@ def _about(shown: str) -> Iterator[None]:
         begins = _ABOUT.match(what)
         what = f"{shown}{what[begins.end() :]}" if begins else f"{shown}: {what}"
         raise type(error)(what, error.do) from None
+    except CheckpointError:
+        raise
+    except Exception as error:
+        if not wants_memory(error):
+            raise
+        raise LimitExceeded(
+            f"{shown} does not fit into the memory.",
+            "Nothing was loaded. Load it where there is more, or in parts.",
+            "memory",
+        ) from None
 
 
 def _is_private(descriptor: int) -> bool:
@@ -362,9 +350,15 @@ def _unrestricted(model: ModelFile) -> Any:
             return torch.load(model.file, weights_only=False, map_location="cpu")
         # safepoint: allow SL01 the same, from before there was a flag
         return torch.load(model.file, map_location="cpu")
-    except Exception as error:  # noqa: BLE001  it raises whatever a file makes it raise
-        problem = _translated(model, error)
-    raise problem
+    except Exception as error:
+        if isinstance(error, CheckpointError) or wants_memory(error):
+            raise
+        # What PyTorch says may quote the file, so it is not repeated.
+        raise ModelRefused(
+            f"PyTorch could not load {model.shown} ({type(error).__name__}).",
+            "Nothing was loaded. Copy it again; if you trust it, load it where the code that made"
+            " it can be imported.",
+        ) from None
 
 
 def wants_memory(error: Exception) -> bool:
@@ -373,26 +367,4 @@ def wants_memory(error: Exception) -> bool:
         isinstance(error, MemoryError)
         or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
         or any(sign in str(error) for sign in _NO_MEMORY)
-    )
-
-
-def no_memory(shown: str) -> LimitExceeded:
-    """Return the error for that."""
-    return LimitExceeded(
-        f"{shown} does not fit into the memory.",
-        "Nothing was loaded. Load it where there is more, or in parts.",
-        "memory",
-    )
-
-
-def _translated(model: ModelFile, error: Exception) -> CheckpointError:
-    """Return one of our errors. What PyTorch says may quote the file, so it is not repeated."""
-    if isinstance(error, CheckpointError):
-        return error
-    if wants_memory(error):
-        return no_memory(model.shown)
-    return ModelRefused(
-        f"PyTorch could not load {model.shown} ({type(error).__name__}).",
-        "Nothing was loaded. Copy it again; if you trust it, load it where the code that made it"
-        " can be imported.",
     )

@@ -1,4 +1,4 @@
-"""What a file is, and what the pickles in it would do: told by its content, without doing it.
+"""What a file is, and what the pickles in it would do: known by its content, without doing it.
 
 This is the one path from bytes to a verdict. How much there is to look at was chosen by whoever
 wrote the file, so everything is bounded; and what was not looked into is said and is never fine.
@@ -41,7 +41,7 @@ from safepoint.models.limits import (
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.reader import advice, is_data, named_tensors, rank, read_model, told
+from safepoint.models.reader import advice, is_data, listed, named_tensors, needed, rank, read_model
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
 from safepoint.models.zips import (
     DEFLATED,
@@ -64,8 +64,8 @@ _DEPTH: Final = 200
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
-_JSON: Final = re.compile(rb'(?:\xef\xbb\xbf)?[ \t\r\n]*(?:([{\[])|["\-0-9tfn])')
-_OBJECT: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s*[{\[]")  # not a text that speaks of pickles
+_JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn]|\Z)')
+_OBJECT: Final = re.compile(rb"\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
 _MAY_PICKLE: Final = re.compile(
@@ -89,13 +89,17 @@ _HARMLESS: Final = re.compile(
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 _PROGRAM: Final = "It is a program. Ask for the weights: a state_dict, as safetensors."
-_PICKLED: Final = "Loading it runs what is in it. Ask for skops or safetensors."
+_PICKLED: Final = (
+    "Loading it runs what is in it. Ask for skops or safetensors. Open it only in a container"
+    " without a network."
+)
 _PACKED: Final = "Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors."
 _UNKNOWN: Final = "Ask whoever made it what it is, or copy it again: it may be cut short."
 _NUMPY: Final = "Load it with numpy.load(path, allow_pickle=False)."
 _H5PY: Final = "Load it with h5py, which runs nothing. "
 _KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
+_LAMBDA: Final = re.compile(rb'"class_name":\s*"Lambda"')
 _WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
 _REMOTE: Final = ("auto_map", "custom_pipelines")  # of a config of Hugging Face
 _CODE_NAME: Final = re.compile(r'"((?:[\w./-]+--)?\w+(?:\.\w+)+)"')  # repository--module.Class
@@ -136,6 +140,7 @@ class Format(StrEnum):
     KERAS = "keras", "a Keras model", _KERAS
     ONNX = "onnx", "an ONNX model", "It is a graph, and no pickle. Load it with onnxruntime."
     TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
+    SAVED_MODEL = "saved-model", "a SavedModel of TensorFlow", _PROGRAM
     SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
     COMPRESSED = "compressed", "compressed data", _PACKED
     JSON = "json", "JSON"
@@ -157,7 +162,8 @@ _MARKS: Final = {
     Format.GGUF: re.compile(rb"GGUF[\1-\x0f]\0\0\0"),
     Format.HDF5: re.compile(rb"\x89HDF\r\n\x1a\n"),
     Format.TFLITE: re.compile(rb".{4}TFL3", re.DOTALL),
-    # Of protobuf: the version of the format, and who wrote it.
+    # Of protobuf: the version of the format, and a graph or who wrote it.
+    Format.SAVED_MODEL: re.compile(rb"\x08\x01\x12[\x80-\xff]{1,4}[\0-\x7f]\x0a", re.DOTALL),
     Format.ONNX: re.compile(rb"\x08[\1-\x1f]\x12.[\w .-]+[\x1a\x22:B]", re.DOTALL),
     # The first pickle is a number.
     Format.TORCH_LEGACY: re.compile(
@@ -169,7 +175,7 @@ _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
 _ELSEWHERE: Final = frozenset(
     [
         *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
-        *(Format.COMPRESSED, Format.TORCH_EXPORT),
+        *(Format.COMPRESSED, Format.TORCH_EXPORT, Format.SAVED_MODEL),
     ]
 )
 """What has no pickle at its beginning, and is not looked into."""
@@ -184,7 +190,7 @@ def identified(
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
     to nothing: before the first or between the members of an archive, behind its end, behind a
-    pickle. Some are told by their beginning alone; anyone who loads those measures the rest.
+    pickle. Some are known by their beginning alone; anyone who loads those measures the rest.
 
     Args:
         file: the file.
@@ -329,7 +335,7 @@ class Inspected(NamedTuple):
     Attributes:
         where: its place in the file, empty if it is the whole file.
         imports: what it asks for, such as `os.system`: what may run code first. A name that is only
-            known when it runs is told as such.
+            known when it runs is listed as such.
         wants: those of them that stand for no data.
         reason: why it is not data that can be read without running anything; empty if it is.
     """
@@ -383,12 +389,14 @@ class Inspection(NamedTuple):
     @property
     def what(self) -> str:
         """What it is to anyone who wants to load it, as a sentence about "it"."""
-        if self.code:
+        if self.code and not self.wants:
             return f"It names code that trust_remote_code=True runs: {', '.join(self.code)}."
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not self.wants and any(reasons):
             return next(filter(None, reasons))
-        asks = f", and asks for {told(self.wants)}" if self.wants else ""
+        code = needed(self.wants)
+        asks = f"needs the code of {code}:" if code else "asks for"
+        asks = f", and {asks} {listed(self.wants)}" if self.wants else ""
         return f"It is {self.kind.sentence}{asks}."
 
     @property
@@ -400,7 +408,7 @@ class Inspection(NamedTuple):
     def do(self) -> str:
         """What to do with it; empty if it is not a model."""
         verdict, kind = self.verdict, self.kind
-        if self.code:
+        if self.code and not self.wants:
             return "Read that code before you let it run, or leave trust_remote_code off."
         is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model):
@@ -435,7 +443,7 @@ def inspect(
 
     Its content decides, never its name. It goes into PyTorch archives, zip archives, NumPy arrays
     of objects, and texts with pickles in base64. An archive in an archive, or what is compressed,
-    is told and not looked into. What two readers could take for two things is refused.
+    is listed and not looked into. What two readers could take for two things is refused.
 
     ```python
     from safepoint.models import inspect
@@ -520,6 +528,9 @@ class _Inspector:
                     self._unseen.append("It holds a sparse tensor, which is checked by a load.")
             except CheckpointError as error:
                 self._model = error.what
+        if kind in (Format.HDF5, Format.KERAS) and _LAMBDA.search(self._config()):
+            code = ("a Lambda layer",)
+            self._pickles.append(Inspected("", code, code, "It has a Lambda layer, which is code."))
         if kind in _ELSEWHERE:
             self._unseen.append(f"It is {kind.sentence}, which is not looked into.")
         if self._members:
@@ -538,6 +549,12 @@ class _Inspector:
             self._unseen.append(self._model)
         seen = tuple(self._pickles), tuple(self._unseen)
         return Inspection(kind, self._size, *seen, tensors=self._tensors, code=self._code)
+
+    def _config(self) -> bytes:
+        """Return what says of which layers a model of Keras is."""
+        most = self._limits.data_bytes
+        found = [each for each in self._members if each.name == "config.json"]
+        return content(self._file, found[0], most) if found else read_at(self._file, 0, most)
 
     def _zipped(self) -> None:
         model = self._kind is Format.TORCH_ZIP
@@ -601,8 +618,8 @@ class _Inspector:
             self._stack(where, data)
             return
         found = asks(data, self._limits)
-        if not found.asks and _JSON.match(head):
-            self._json(where, read_at(data, 0, self._limits.data_bytes + 1))
+        if not found.asks and _JSON.match(_as_utf8(head)):
+            self._json(where, _as_utf8(read_at(data, 0, self._limits.data_bytes + 1)))
         self._pickled(where, data, found, sure=sure)
 
     def _pickled(self, where: str, data: IO[bytes], found: Scan, *, sure: bool) -> None:
@@ -678,8 +695,9 @@ class _Inspector:
                     f"{place or 'It'} is marked as a pickle, and is not base64.", _LOOK
                 )
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
-        told = {key: value[key] for key in _REMOTE if value.get(key)} if type(value) is dict else {}
-        self._code = tuple(sorted({*_CODE_NAME.findall(json.dumps(told))})) or tuple(told)
+        remote = {key: value.get(key) for key in _REMOTE} if type(value) is dict else {}
+        keys = tuple(key for key, named in remote.items() if named)
+        self._code += tuple(sorted({*_CODE_NAME.findall(json.dumps(remote))})) or keys
 
     def _array(self, where: str, data: IO[bytes], head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
@@ -729,6 +747,11 @@ def is_harmless(data: bytes) -> bool:
     except UnicodeDecodeError:
         return not wide and _CONTROL.search(data) is None
     return "\0" not in text
+
+
+def _as_utf8(data: bytes) -> bytes:
+    """Return JSON in UTF-8: parsers take it in UTF-16 and UTF-32, too, and find out which."""
+    return data.decode(json.detect_encoding(data), "replace").encode()
 
 
 def unbased(text: str, *, strict: bool) -> bytes | None:

@@ -174,9 +174,9 @@ def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PIC
     return value
 
 
-def _drawn(told: Any) -> Drawn:
+def _drawn(identifier: Any) -> Drawn:
     """Draw what was rewritten."""
-    value, number = told
+    value, number = identifier
     form = FORMS[number]
     if form == "dict":
         drawn = Drawn("dict")

@@ -90,10 +90,10 @@ def read_at(file: IO[bytes], position: int, size: int) -> bytes:
 _Instruction = tuple[_Info, int, int, int]
 
 
-def _instructions(data: bytes, start: int) -> Iterator[_Instruction]:
+def _instructions(data: bytes, start: int, *, goes_on: bool = False) -> Iterator[_Instruction]:
     """Yield each instruction: what it is, where it and its argument begin, and where it ends.
 
-    It ends behind STOP, or where the bytes do.
+    It ends behind STOP, or where the bytes do. `goes_on` says that the file has more than these.
 
     Raises:
         DecodeError: there is something else.
@@ -115,7 +115,9 @@ def _instructions(data: bytes, start: int) -> Iterator[_Instruction]:
         elif info.lines:
             for line in range(info.lines):
                 newline = data.find(b"\n", end)
-                if newline < 0 and line == 1:  # some take the last letter of a file for one
+                if (
+                    newline < 0 and line == 1 and not goes_on
+                ):  # some take the last letter of a file for one
                     newline = size - 1 if end < size else -1
                 if newline < 0:
                     return
@@ -143,9 +145,9 @@ class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds what the c
         """Hand out a name."""
         return self._find((module, name))
 
-    def persistent_load(self, told: Any) -> Any:
+    def persistent_load(self, identifier: Any) -> Any:
         """Hand out what stands for an id."""
-        return self._follow(told)
+        return self._follow(identifier)
 
 
 def unpickled(
@@ -386,12 +388,12 @@ class _Notes:
         self.unclear: dict[str, None] = {}
         self.asks = False
 
-    def take(self, told: Any) -> None:
+    def take(self, note: Any) -> None:
         """Take note of a name, of a call, or of what is not clear."""
-        if told is None:
+        if note is None:
             self.asks = self.asks or bool(self.asked or self.unclear)
-        elif type(told) is tuple and type(told[0]) is type(told[1]) is str:
-            module, name, *is_marked = told
+        elif type(note) is tuple and type(note[0]) is type(note[1]) is str:
+            module, name, *is_marked = note
             if len(self.asked) + len(self.unclear) > _TOLD:
                 self.unclear[f"more than {_TOLD} names"] = None
             else:
@@ -399,10 +401,10 @@ class _Notes:
             # A text may begin with a c, too. What is no name of a module counts once it is called.
             is_name = not is_marked or (is_marked[0] and _MODULE.fullmatch(module))
             self.asks = self.asks or bool(is_name)
-        elif type(told) is int:
-            self.unclear[f"number {told} of copyreg's extensions"] = None
+        elif type(note) is int:
+            self.unclear[f"number {note} of copyreg's extensions"] = None
         else:
-            self.unclear[_CROSSED if told is True else _COMPUTED] = None
+            self.unclear[_CROSSED if note is True else _COMPUTED] = None
             self.asks = True
 
 
@@ -413,7 +415,7 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
     end = frame = 0
     name, broken = "", None
     try:
-        for info, at, begin, end in _instructions(data, 0):
+        for info, at, begin, end in _instructions(data, 0, goes_on=len(data) < size):
             name, argument = info.name, data[begin:end]
             if count >= limits.opcodes:
                 raise over(limits, "opcodes")

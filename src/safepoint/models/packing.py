@@ -7,14 +7,15 @@ class. What comes back is equal to what went in: types, shapes, bytes and struct
 that was in two places is one tensor again.
 
 Not kept: the order of a dict that holds more than tensors, the `_metadata` of an OrderedDict, that
-a dict was a Namespace, gradients and their history, strides, and the device.
+a dict was a Namespace, a Counter or a defaultdict, gradients and their history, strides, and the
+device.
 """
 
 from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -63,6 +64,7 @@ class NotFinite:
     word: str
 
 
+_DICTS: Final = (dict, OrderedDict, Counter, defaultdict)
 _STAND_INS: Final = (TensorRef, TensorDict, NotFinite)
 
 
@@ -212,7 +214,7 @@ class _Packer:
         kind = type(value)
         if isinstance(value, self._torch.Tensor):
             return TensorRef(self._name_of(value, path or _ROOT if path is not None else None))
-        if kind in (dict, OrderedDict, list, tuple, self._torch.Size):
+        if kind in (*_DICTS, list, tuple, self._torch.Size):
             self._left -= len(value)
             if depth <= 0 or self._left < 0:
                 raise LimitExceeded(

@@ -85,6 +85,7 @@ def strict_json(
     size: int,
     items: int,
     revive: Callable[[dict[str, Any]], Any] | None = None,
+    integer: Callable[[str], int] | None = None,
 ) -> Any:
     """Return what a text says, if it is JSON without a second meaning.
 
@@ -93,6 +94,7 @@ def strict_json(
         size: how many there may be.
         items: how many values there may be.
         revive: makes something else of an object, the inner ones first.
+        integer: makes a number of the text of a whole one, or refuses it.
 
     Raises:
         DecodeError: it is not JSON, has a key twice, or a number that JSON does not have.
@@ -110,7 +112,9 @@ def strict_json(
 
     problem: CheckpointError  # raised below: the error of the parser carries the text along
     try:
-        return json.loads(text.decode("utf-8"), object_pairs_hook=made, parse_constant=_refuse)
+        return json.loads(
+            text.decode(), object_pairs_hook=made, parse_int=integer, parse_constant=_refuse
+        )
     except RecursionError:
         problem = LimitExceeded("It is nested too deep.", _WHO)
     except CheckpointError:

@@ -124,7 +124,7 @@ def read_model(
         file: the file, open for reading in binary mode, and seekable.
         members: those of the archive; none of a file in the old format.
         limits: how large it may be, and how large what it builds.
-        torch: PyTorch. Without it, tensors are told as their type and shape.
+        torch: PyTorch. Without it, tensors are given as their type and shape.
         only_tensors: leave behind what is not data, in place of refusing it.
 
     Raises:
@@ -263,13 +263,13 @@ def _old(file: IO[bytes], limits: ModelLimits) -> _Contents:
     """Take a file of the old format apart: pickles one after another, and then the storages."""
     begins = read_at(file, 0, limits.pickle_bytes + 1)
     builder = Builder({}, _within(limits))
-    at, told = 0, []
+    at, first = 0, []
     for _ in range(3):
         value, at = _refusing(partial(builder.read, begins, at))
-        told.append(value)
-    machine = told[2] if type(told[2]) is dict else {}
-    if told[1] != _OLD_VERSION or machine.get("little_endian", True) is not True:
-        raise _other_order() if told[1] == _OLD_VERSION else malformed("It is of another version.")
+        first.append(value)
+    machine = first[2] if type(first[2]) is dict else {}
+    if first[1] != _OLD_VERSION or machine.get("little_endian", True) is not True:
+        raise _other_order() if first[1] == _OLD_VERSION else malformed("It is of another version.")
     contents = _Contents(begins, at, None)
     plan = _Reader(file, contents, limits, None, only_tensors=True)
     plan.model()
@@ -277,13 +277,13 @@ def _old(file: IO[bytes], limits: ModelLimits) -> _Contents:
     keys, at = _refusing(partial(Builder({}, _within(limits)).read, begins, plan.end))
     size = file.seek(0, os.SEEK_END)
     for key in keys if type(keys) is list else ():
-        held = plan.said.get(key) if type(key) is str else None
-        width = SIZES[held.dtype or "uint8"] if held is not None else 1
+        storage = plan.said.get(key) if type(key) is str else None
+        width = SIZES[storage.dtype or "uint8"] if storage is not None else 1
         (count,) = struct.unpack("<q", read_at(file, at, 8).ljust(8, b"\xff"))
-        if held is None or key in contents.storages or count * width != held.nbytes:
+        if storage is None or key in contents.storages or count * width != storage.nbytes:
             raise malformed("The storages of the file are not those that its pickle describes.")
-        contents.storages[key] = at + 8, held.nbytes
-        at += 8 + held.nbytes
+        contents.storages[key] = at + 8, storage.nbytes
+        at += 8 + storage.nbytes
     if at != size or contents.storages.keys() != plan.said.keys():
         raise malformed("The file is cut short, or has bytes that belong to no storage.")
     return contents
@@ -351,12 +351,21 @@ def rank(name: str) -> int:
     return int(top.isidentifier() and top not in _STANDARD)
 
 
-def told(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
     """List names: all that may run code, and first; of classes, as many as make three."""
     ordered = sorted(names, key=lambda name: (rank(name), name))
     most = max(3, sum(rank(name) < 2 for name in ordered))
     more = [f"and {len(ordered) - most} more"] if len(ordered) > most else []
     return " ".join([", ".join(ordered[:most]), *more])
+
+
+def needed(names: Iterable[str]) -> str:
+    """Return whose code a file needs; nothing if what it asks for may run code anyway."""
+    if any(rank(name) < 2 for name in names):
+        return ""
+    tops = {name.partition(".")[0] for name in names}
+    its_own = ["the script that wrote it"] if "__main__" in tops else []
+    return ", ".join([*sorted(tops - {"__main__"}), *its_own])
 
 
 def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
@@ -372,7 +381,9 @@ def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:
     """Return the error for names that are not on the list."""
     names = {*(named(*pair) for pair in wanted), *unclear}
     verb = "is" if len(names) == 1 else "are"
-    return ModelRefused(f"The file wants {told(names)}, which {verb} not data.", advice(names))
+    code = f": it needs the code of {whose}" if (whose := needed(names)) else ""
+    what = f"The file wants {listed(names)}, which {verb} not data{code}."
+    return ModelRefused(what, advice(names))
 
 
 # --- names that are built
@@ -456,11 +467,11 @@ class _Reader(Builder):
             return value
         said = {key: storage.nbytes for key, storage in self.said.items()}
         for key in said.keys() | contents.storages.keys():
-            _, held = contents.storages.get(key, (0, "missing"))
-            if said.get(key) != held:
+            _, nbytes = contents.storages.get(key, (0, "missing"))
+            if said.get(key) != nbytes:
                 raise malformed(
                     f"The storage {key} is {said.get(key, 'missing')} bytes in the pickle, and in"
-                    f" the file {held}."
+                    f" the file {nbytes}."
                 )
         if self.end != len(contents.pickle) and not contents.start:
             raise malformed(f"The pickle ends at byte {self.end}, and something else follows.")
@@ -517,11 +528,11 @@ class _Reader(Builder):
         found = super().value(part, depth)
         if type(found) is not _Storage:
             return found
-        held = self._bytes(found)
-        if found.dtype is None or held is None:
-            return held
+        filled = self._bytes(found)
+        if found.dtype is None or filled is None:
+            return filled
         dtype = getattr(self._torch, found.dtype)
-        return self._torch.storage.TypedStorage(wrap_storage=held, dtype=dtype, _internal=True)
+        return self._torch.storage.TypedStorage(wrap_storage=filled, dtype=dtype, _internal=True)
 
     def argument(self, part: Any, depth: int) -> Any:
         """Return an argument, built. A storage is handed on as it is described."""
@@ -533,14 +544,14 @@ class _Reader(Builder):
 
     def persistent(self, identifier: Any) -> _Storage:
         """Return the storage that an id describes."""
-        told = identifier.parts[0]
-        if type(told) is not tuple or told[:1] != ("storage",):
+        parts = identifier.parts[0]
+        if type(parts) is not tuple or parts[:1] != ("storage",):
             raise ModelRefused(
                 "The file refers to something that is not the storage of a tensor.",
                 "If you made it, save the state_dict of the model, and not the model.",
             )
-        old = len(told) == 6 and self._contents.start and told[5] is None
-        kind, key, device, count = told[1:5] if len(told) == 5 or old else (None,) * 4
+        old = len(parts) == 6 and self._contents.start and parts[5] is None
+        kind, key, device, count = parts[1:5] if len(parts) == 5 or old else (None,) * 4
         if (
             type(kind) is not Name
             or type(kind.entry) is not _StorageType
@@ -558,14 +569,14 @@ class _Reader(Builder):
             raise malformed(f"The storage {key} is described twice, and not alike.")
         return found
 
-    def _bytes(self, held: _Storage) -> Any:
+    def _bytes(self, storage: _Storage) -> Any:
         """Return a storage with its bytes: a copy, so that no writer of the file changes it."""
         if self._torch is None:
             return None
-        if held.key not in self._filled:
-            start, size = (self._contents.storages or {}).get(held.key, (0, -1))
-            if size != held.nbytes:
-                raise malformed(f"The storage {held.key} has another size, or is missing.")
+        if storage.key not in self._filled:
+            start, size = (self._contents.storages or {}).get(storage.key, (0, -1))
+            if size != storage.nbytes:
+                raise malformed(f"The storage {storage.key} has another size, or is missing.")
             try:
                 made = self._torch.UntypedStorage(size)
             except RuntimeError:  # which is how PyTorch says it
@@ -575,31 +586,31 @@ class _Reader(Builder):
                 self._file.seek(start)
                 if self._file.readinto(memory.cast("B")) != size:  # type: ignore[attr-defined]
                     raise malformed("The file is cut short.")
-            if held.dtype == "bool" and size:
+            if storage.dtype == "bool" and size:
                 raw = self._torch.empty(0, dtype=self._torch.uint8).set_(made, 0, (size,), (1,))
                 if int(raw.max()) > 1:
                     raise malformed("The file holds a truth value that is neither true nor false.")
-            self._filled[held.key] = made
-        return self._filled[held.key]
+            self._filled[storage.key] = made
+        return self._filled[storage.key]
 
-    # Tensors. With PyTorch they are made, and without it they are told.
+    # Tensors. With PyTorch they are made, and without it they are described.
 
-    def _sized(self, dtype: str, held: Any, offset: Any, size: Any, stride: Any) -> None:
+    def _sized(self, dtype: str, storage: Any, offset: Any, size: Any, stride: Any) -> None:
         """Refuse a tensor that is not within its storage, or too large once it is copied."""
-        if type(held) is not _Storage:
+        if type(storage) is not _Storage:
             raise malformed("A tensor has no storage.")
         if not (_is_size(offset) and _are_sizes(size, stride)):
             raise malformed("A tensor has a size, a stride or an offset that no tensor has.")
         self._count_tensor(size)
         last = sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
         end = offset + (0 if 0 in size else last)
-        if end * SIZES[dtype] > held.nbytes:
+        if end * SIZES[dtype] > storage.nbytes:
             raise malformed(
                 f"A tensor of the shape {quoted(tuple(size))} reaches beyond its storage of "
-                f"{held.nbytes} bytes."
+                f"{storage.nbytes} bytes."
             )
         # Bound what copies take: a stride of 0 or a small one makes many elements of one.
-        view = (held.key, dtype, offset, size, stride)
+        view = (storage.key, dtype, offset, size, stride)
         if view not in self._views:
             self._views.add(view)
             self._copied += max(0, math.prod(size) - last) * SIZES[dtype]
@@ -620,14 +631,14 @@ class _Reader(Builder):
             raise over(self._sizes, "elements", subject=subject)
 
     def _tensor_v2(
-        self, held: Any, at: Any, size: Any, stride: Any, grad: Any = False, *more: Any
+        self, storage: Any, at: Any, size: Any, stride: Any, grad: Any = False, *more: Any
     ) -> Any:
-        dtype = (held.dtype or "uint8") if type(held) is _Storage else ""
-        return self._tensor(dtype, held, at, size, stride, grad, *more)
+        dtype = (storage.dtype or "uint8") if type(storage) is _Storage else ""
+        return self._tensor(dtype, storage, at, size, stride, grad, *more)
 
     def _tensor_v3(
         self,
-        held: Any,
+        storage: Any,
         at: Any,
         size: Any,
         stride: Any,
@@ -636,16 +647,16 @@ class _Reader(Builder):
         dtype: Any,
         *more: Any,
     ) -> Any:
-        if type(held) is not _Storage or held.dtype is not None or dtype not in self._dtypes:
+        if type(storage) is not _Storage or storage.dtype is not None or dtype not in self._dtypes:
             raise malformed("A tensor has no storage, or no type.")
         if self._dtypes[dtype] == "bool":  # PyTorch keeps those in a storage that says so
             raise malformed("A tensor of truth values is not described as PyTorch does it.")
-        return self._tensor(self._dtypes[dtype], held, at, size, stride, grad, hooks, *more)
+        return self._tensor(self._dtypes[dtype], storage, at, size, stride, grad, hooks, *more)
 
     def _tensor(
         self,
         dtype: str,
-        held: Any,
+        storage: Any,
         at: Any,
         size: Any,
         stride: Any,
@@ -655,7 +666,7 @@ class _Reader(Builder):
     ) -> Any:
         if not dtype or dtype.startswith("q"):
             raise malformed("A tensor has no storage, or is quantized and does not say how.")
-        self._sized(dtype, held, at, size, stride)
+        self._sized(dtype, storage, at, size, stride)
         _check_extras(dtype, grad, hooks)
         # A lazy conjugate or a lazy minus, which PyTorch notes beside the elements.
         bits = {"conj": dtype.startswith("complex"), "neg": True}
@@ -667,7 +678,7 @@ class _Reader(Builder):
         if self._torch is None:
             return TensorSpec(dtype, tuple(size))
         tensor = self._torch.empty(0, dtype=getattr(self._torch, dtype))
-        tensor.set_(self._bytes(held), at, size, stride)
+        tensor.set_(self._bytes(storage), at, size, stride)
         if remarks:
             self._torch._utils.set_tensor_metadata(tensor, remarks)  # noqa: SLF001
         return tensor.requires_grad_() if grad else tensor
@@ -740,14 +751,22 @@ class _Reader(Builder):
             )
 
     def _quantized(
-        self, held: Any, at: Any, size: Any, stride: Any, how: Any, grad: Any, hooks: Any, *_: Any
+        self,
+        storage: Any,
+        at: Any,
+        size: Any,
+        stride: Any,
+        how: Any,
+        grad: Any,
+        hooks: Any,
+        *_: Any,
     ) -> Any:
-        dtype = (held.dtype or "") if type(held) is _Storage else ""
+        dtype = (storage.dtype or "") if type(storage) is _Storage else ""
         if not dtype.startswith("q") or type(how) is not tuple or len(how) not in (3, 4):
             raise malformed("A quantized tensor is not described as PyTorch does it.")
-        self._sized(dtype, held, at, size, stride)
+        self._sized(dtype, storage, at, size, stride)
         _check_extras(dtype, grad, hooks)
-        if math.prod(size) * SIZES[dtype] > held.nbytes:
+        if math.prod(size) * SIZES[dtype] > storage.nbytes:
             raise malformed("A quantized tensor takes more than its storage.")
         if self._torch is None:
             return TensorSpec(dtype, tuple(size))
@@ -760,7 +779,7 @@ class _Reader(Builder):
             _, scales, zeros, axis = how
             kind |= {"scales": scales, "zero_points": zeros, "axis": axis}
             made = self._torch._empty_per_channel_affine_quantized(size, **kind)  # noqa: SLF001
-        return made.set_(self._bytes(held), at, size, stride)
+        return made.set_(self._bytes(storage), at, size, stride)
 
     def _meta(self, dtype: Any, size: Any, stride: Any, grad: Any) -> Any:
         if dtype not in self._dtypes or not _are_sizes(size, stride):

@@ -28,7 +28,6 @@ _OFF: Final = frozenset(["", "0", "n", "no", "false", "off"])
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?P<early>a|b|rc|\.?dev)?")
 # What torch puts on the list itself. None of it can be in a file that passes the plan.
 _TORCH_OWN: Final = ("torch._dynamo.", "torch.distributed.", "torch.nested.")
-_SHOWN: Final = 3
 _UPGRADE: Final = "Upgrade: pip install 'torch>=2.10'"
 
 
@@ -55,10 +54,8 @@ def check_runtime(torch: Any) -> None:
     _check_environment()
     allowed = sorted(_allowed(torch))
     if allowed:
-        more = f" and {len(allowed) - _SHOWN} more" if len(allowed) > _SHOWN else ""
         raise Unsafe(
-            f"In this process torch.load may also build {', '.join(allowed[:_SHOWN])}{more}, for"
-            " every file.",
+            f"In this process torch.load may also build {', '.join(allowed)}, for every file.",
             "Find who calls torch.serialization.add_safe_globals, or load in another process.",
         )
 

@@ -21,7 +21,7 @@ from safepoint.core import files
 from safepoint.core.errors import ConfigurationError, Conflict, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
-from safepoint.models.loading import SAFETENSORS, open_model, open_vouched, restricted
+from safepoint.models.loading import SAFETENSORS, open_model, restricted
 from safepoint.models.packing import pack, write_packed
 from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
 from safepoint.models.tensors import PREFIX, read_table, write_into
@@ -186,7 +186,7 @@ def convert(
     """
     path = _target(target)
     new = name_of(path, name)
-    with open_vouched(source, True, keys, name, limits) as model:
+    with open_model(source, limits, keys, name) as model:
 
         def write(file: BinaryIO) -> bytes:
             return write_packed(restricted(model, limits), file, limits)
@@ -198,10 +198,9 @@ def _target(path: str | os.PathLike[str]) -> str:
     """Return the path of a file to be, if its name says what it will be."""
     target = str(Path(path))  # without a slash at its end
     if Path(target).suffix.lower() != SAFETENSORS:
-        named = str(Path(target, "model") if Path(target).name in ("", "..") else Path(target))
         raise ConfigurationError(
             f"{shell(target)} does not end in {SAFETENSORS}, which is what it will be.",
-            f"Write {shell(str(Path(named).with_suffix(SAFETENSORS)))}",
+            f"Write {shell(target + SAFETENSORS)}",
         )
     return target
 
@@ -247,13 +246,10 @@ def _publish(
 
 def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
     """Give both their names: the seal first, since a model counts once it is there."""
-    name, aside = Path(path).name, _temp()
+    name = Path(path).name
     made = []
-    # What a crash left. Or it is another's, whose model is on its way.
-    with suppress(FileNotFoundError):
-        os.rename(name + ENDING, aside, src_dir_fd=folder, dst_dir_fd=folder)
     try:
-        disk.put(path + ENDING, folder, seal, temp=_temp())
+        disk.put(path + ENDING, folder, seal, over=True, temp=_temp())  # over what a crash left
         made.append(name + ENDING)
         os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         made.append(name)
@@ -261,12 +257,8 @@ def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
     except BaseException:
         for each in reversed(made):
             _remove(each, folder)
-        with suppress(OSError):
-            os.link(aside, name + ENDING, src_dir_fd=folder, dst_dir_fd=folder)
         _check_free(path, folder)
         raise
-    finally:
-        _remove(aside, folder)
 
 
 def _check_free(path: str, folder: int) -> None:

@@ -98,9 +98,8 @@ def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
     if sealed.rest is not None:
         state["rest"] = sealed.rest
     place = Place(STORE, "", sealed.name, 1)
-    return seal(_CODEC.encode(state), place, key, created=datetime.now(UTC), app=app, use="model")[
-        0
-    ]
+    encoded, now = _CODEC.encode(state), datetime.now(UTC)
+    return seal(encoded, place, key, created=now, app=app, use="model")[0]
 
 
 def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:

@@ -17,12 +17,9 @@ import sys
 from collections.abc import Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from safepoint.core.errors import (
-    ModelRefused,
-    missing,
-    quoted,
-)
+from safepoint.core.errors import DecodeError, LimitExceeded, ModelRefused, missing, quoted
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
+from safepoint.models.plain import strict_json
 from safepoint.rules import package_toml
 
 if TYPE_CHECKING:
@@ -147,39 +144,25 @@ def _wrong(why: str) -> ModelRefused:
 
 
 def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
-    # A parser takes 30 bytes for each byte of such text. This counts at the speed of `bytes.count`.
-    brackets, commas = header.count(b"[") + header.count(b"{"), header.count(b",")
-    if brackets > 3 * limits.tensors + _SPARE or commas > 12 * limits.tensors + _SPARE:
-        raise over(limits, "tensors")
-    if header[:1] != b"{":
-        raise _wrong("has a header that is not JSON")
     # Of a whole number other readers refuse that spelling. Few headers pay for the look at each.
     integer = _integer if b"-0" in header else None
-    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_int=integer)
+    found: dict[str, Any] = {}
     try:
-        text = header.decode()
-        content, end = decoder.raw_decode(text)
-    except (ValueError, RecursionError):  # not UTF-8, a number of thousands of digits, too deep
-        raise _wrong("has a header that is not JSON") from None
-    if text[end:].strip(" "):
-        raise _wrong("has something else after the JSON of its header")
-    found: dict[str, Any] = content
+        found = strict_json(header, len(header), 15 * limits.tensors + _SPARE, integer=integer)
+        is_json = header[:1] == b"{" and header.rstrip(b" ")[-1:] == b"}"
+    except LimitExceeded:
+        raise over(limits, "tensors") from None
+    except DecodeError:
+        is_json = False
+    if not is_json:
+        raise _wrong("has a header that is not JSON, or says a thing twice")
     return found
 
 
 def _integer(text: str) -> int:
     if text == "-0":
-        raise _wrong("has the number -0 in its header")
+        raise ValueError
     return int(text)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for at, name in enumerate(names) if name in names[:at])
-        raise _wrong(f"has {quoted(twice)} twice in its header")
-    return found
 
 
 def name_problem(name: str) -> str | None:

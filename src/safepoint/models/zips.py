@@ -233,11 +233,11 @@ def _located(
     described = bool(flags & DESCRIBED)
     same = (entry.crc, entry.packed, entry.size)
     small = (entry.crc, min(entry.packed, _MAX_32), min(entry.size, _MAX_32))
-    told = (crc, packed, size)
-    if _MAX_32 in told[1:] and told != small:
+    local = (crc, packed, size)
+    if _MAX_32 in local[1:] and local != small:
         size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
-        told = (crc, packed, size)
-    if told not in (same, small) and not (described and told == (0, 0, 0)):
+        local = (crc, packed, size)
+    if local not in (same, small) and not (described and local == (0, 0, 0)):
         raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
     start = after + extra_length
     end = start + entry.packed
