@@ -277,15 +277,15 @@ class Agents(Office):
     """Agent Framework."""
 
     thread = thread_name("payments 7")
+    kind: type[Pay] = Pay
 
     def opened(self, run: int = 7) -> SealedCheckpointStorage:
         return SealedCheckpointStorage(self.ledger(), gate=self.gate).scope(f"payments {run}")
 
     def paying(self, run: int = 7) -> af.Workflow:
         storage = self.opened(run)
-        return WorkflowBuilder(
-            name=f"payments {run}", start_executor=Pay(self, storage), checkpoint_storage=storage
-        ).build()
+        name, pay = f"payments {run}", self.kind(self, storage)
+        return WorkflowBuilder(name=name, start_executor=pay, checkpoint_storage=storage).build()
 
     def latest(self, run: int = 7) -> af.WorkflowCheckpoint:
         found: af.WorkflowCheckpoint

@@ -17,7 +17,6 @@ from tests.house import DANA
 
 need("langgraph", "needs langgraph")
 
-from langgraph.func import entrypoint, task
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
@@ -86,16 +85,6 @@ def _resume(graph: Any, answer: Any, run: Any = RUN) -> Any:
     return graph.invoke(Command(resume=answer), run)
 
 
-def test_an_answer_of_an_earlier_turn_of_a_loop_is_none_of_this_one() -> None:
-    office = Office()
-    first = office.asked(left=2)
-    again = _question(_resume(office.graph(), DANA.approve(first)))
-    assert (again == first, again.arguments) == (False, first.arguments)
-    with pytest.raises(ApprovalRefused):
-        _resume(office.graph(), DANA.approve(first))
-    assert [*office.bank.values()] == [[42]]
-
-
 def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
     office = Office()
     saver = office.saver(time_travel=True)
@@ -132,24 +121,6 @@ def test_what_a_subgraph_asks_waits_when_the_graph_around_it_is_saved_later() ->
     asked = _question(graph.invoke({"amount": 42}, RUN))
     assert open_questions(office.ledger(), office.thread, office.gate) == [asked]
     assert _resume(graph, DANA.approve(asked))["paid"] == "42 by dana"
-
-
-def test_a_task_of_the_functional_interface_can_ask() -> None:
-    office = Office()
-    saver = office.saver()
-
-    @task
-    def pay(amount: int) -> str:
-        return saver.ask("pay", {"amount": amount}).key
-
-    @entrypoint(checkpointer=saver)
-    def flow(amounts: list[int]) -> set[str]:
-        return {pay(amount).result() for amount in amounts}
-
-    result: Any = flow.invoke([1, 1], RUN)
-    for _ in range(2):
-        result = _resume(flow, DANA.approve(_question(result)))
-    assert len(result) == 2
 
 
 @pytest.mark.parametrize("first", ["", True, None])
@@ -241,25 +212,6 @@ def test_each_of_several_questions_has_an_answer_of_its_own() -> None:
     assert result["paid"] == "2"
 
 
-def test_after_a_no_the_next_question_of_the_node_is_answered() -> None:
-    office, said = Office(), list[str]()
-    saver = office.saver()
-
-    def pay(order: Order) -> Order:
-        said.clear()
-        for bill in ("rent", "wine"):
-            try:
-                said.append(saver.ask("pay", {"bill": bill}).arguments["bill"])
-            except ResumeRefused:
-                said.append("no")
-        return {"paid": "+".join(said)}
-
-    graph = _graph(pay, saver)
-    asked = graph.invoke({}, RUN)
-    asked = _resume(graph, DANA.deny(_question(asked)))
-    assert _resume(graph, DANA.approve(_question(asked)))["paid"] == "no+wine"
-
-
 def test_many_async_runs_that_wait_for_their_checkpoints_do_not_keep_each_other_from_it() -> None:
     office = Office()
     saver = office.saver()
@@ -303,38 +255,6 @@ def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
     for each in around(sealed, RUN):
         assert any("amount" in waits.value for waits in each["__interrupt__"])
     assert not office.bank
-
-
-def test_the_question_stays_the_same_in_async_graphs_and_retries() -> None:
-    office, tries = Office(), list[str]()
-    saver = office.saver()
-
-    async def pay(order: Order) -> Order:
-        yes = await saver.aask("pay", {"amount": order["amount"]})
-        tries.append(yes.key)
-        if len(tries) < 3:
-            raise TimeoutError("the bank did not answer")
-        return {"paid": str(yes.arguments["amount"])}
-
-    graph = _graph(pay, saver, retry_policy=RetryPolicy(initial_interval=0.001, max_attempts=2))
-
-    async def play() -> Any:
-        question = _question(await graph.ainvoke({"amount": 42}, RUN))
-        again = _question(await graph.ainvoke(None, RUN))
-        assert again == question
-        result: Any = None
-        given: Any
-        for given in (Command(resume=DANA.approve(question)), None, None):
-            try:
-                result = await graph.ainvoke(given, RUN)
-            except TimeoutError:
-                continue
-            if result.get("paid"):
-                break
-        return result
-
-    assert asyncio.run(play())["paid"] == "42"
-    assert len(set(tries)) == 1
 
 
 def test_where_nobody_could_answer_the_node_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -632,32 +632,6 @@ def test_a_run_whose_end_nobody_tells_ends_when_it_is_collected(
         assert Context().run(quick.invoke, {"amount": 1}, _run("t"))["amount"] == 2
 
 
-def test_a_request_that_is_cancelled_before_it_is_in_line_does_not_join_it() -> None:
-    """Its thread goes on when the run is over already."""
-    inside, go_on, joined = threading.Event(), threading.Event(), threading.Event()
-
-    class Slow(SealedSaver):
-        def _join(self, config: Any) -> Any:
-            inside.set()
-            go_on.wait(60)
-            turn = super()._join(config)
-            joined.set()
-            return turn
-
-    graph = _line("a").compile(Slow(opened(Memory())))
-
-    async def play() -> None:
-        task = asyncio.create_task(graph.ainvoke({"amount": 1}, _run("t")))
-        await asyncio.to_thread(inside.wait, 60)
-        task.cancel()
-        await asyncio.wait([task])
-        go_on.set()
-        await asyncio.to_thread(joined.wait, 60)
-        assert (await graph.ainvoke({"amount": 1}, _run("t")))["amount"] == 2
-
-    asyncio.run(play())
-
-
 def test_a_stream_that_is_left_in_the_middle_does_not_lock_out_who_left_it() -> None:
     """Nobody can wait for themselves. What was left saves nothing more."""
     graph = _line("one", "two", "three").compile(_saver(busy="wait"))
@@ -688,20 +662,6 @@ def test_two_runs_with_one_id_or_one_control_are_two_runs_and_lock_nobody_out(sh
     graph.invoke({"steps": ["first"]}, config, **more)
     steps = graph.invoke({"steps": ["next"]}, _run("t"))["steps"]
     assert steps == ["first", "done", "next", "done"]
-
-
-def test_a_node_may_catch_what_another_graph_is_refused_for_and_try_again() -> None:
-    saver = _saver()
-    inner = _line(("look", lambda state: {"answer": Marker() if not state["amount"] else "yes"}))
-    other = inner.compile(saver)
-
-    def call(_: Any) -> Any:
-        with pytest.raises(EncodeError, match="Marker"):
-            other.invoke({"amount": 0}, _run("other"))
-        return {"answer": other.invoke({"amount": 1}, _run("other"))["answer"]}
-
-    graph = _line(("call", call), "end").compile(saver)
-    assert graph.invoke({"amount": 1}, _run("t"))["answer"] == "yes"
 
 
 def test_on_postgresql_a_worker_has_a_thread_while_its_run_goes_on_or_until_it_is_gone(
@@ -875,15 +835,6 @@ def test_that_a_step_asks_is_known_after_a_restart_from_its_records(early: bool)
         head = house.anchor.read(STORE, "t")
         assert head is not None
         assert head.sequence == newest.sequence
-
-
-def test_a_run_reads_its_thread_once_however_many_steps_it_has() -> None:
-    def reads(steps: int) -> int:
-        saver = SealedSaver(opened(storage := Counting(), InMemoryAnchor()))
-        _line(*map(str, range(steps))).compile(saver).invoke({"amount": 1}, _run("t"))
-        return storage.reads
-
-    assert reads(10) == reads(1)
 
 
 def test_a_restarted_saver_does_not_walk_a_long_thread() -> None:
