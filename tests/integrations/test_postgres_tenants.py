@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
@@ -34,7 +34,7 @@ from safepoint.stores.postgres import (
 from safepoint.stores.postgres.schema import SCHEMAS
 from safepoint.stores.postgres.storage import Records
 from safepoint.testing.postgres import Server
-from tests.harness.postgres import Database, quick_server
+from tests.harness.postgres import TEMPLATE, Database
 
 TENANTS: Final = ("acme", "globex")
 JOBS: Final = {
@@ -144,24 +144,20 @@ TOLD: Final = (
 
 
 @pytest.fixture(scope="module")
-def place() -> Iterator[Database]:
+def place(postgres: Server) -> Database:
     """A store in which each tenant has the same names, and so has who belongs to none."""
-    from safepoint.stores.postgres import create_schema
-
-    with quick_server() as server:
-        server.database("place")
-        create_schema(server.dsn(database="place"))
-        made = Database(server, "place")
-        for tenant in (*TENANTS, "every", "nobody"):
-            for job in JOBS:
-                made.dsn(f"{job}_{tenant}", f"safepoint_{job}")
-                if tenant != "nobody":
-                    every = {"every_tenant": True} if tenant == "every" else {"tenant": tenant}
-                    assert assign(made.owner, f"{job}_{tenant}", **every) == tuple(SCHEMAS)
-        for tenant in (*TENANTS, ""):
-            fill(made, tenant, tenant or "nobody")
-        made.server.psql("analyze", database="place")
-        yield made
+    postgres.psql(f"create database place template {TEMPLATE} strategy file_copy")
+    made = Database(postgres, "place")
+    for tenant in (*TENANTS, "every", "nobody"):
+        for job in JOBS:
+            made.dsn(f"{job}_{tenant}", f"safepoint_{job}")
+            if tenant != "nobody":
+                every = {"every_tenant": True} if tenant == "every" else {"tenant": tenant}
+                assert assign(made.owner, f"{job}_{tenant}", **every) == tuple(SCHEMAS)
+    for tenant in (*TENANTS, ""):
+        fill(made, tenant, tenant or "nobody")
+    made.server.psql("analyze", database="place")
+    return made
 
 
 def fill(place: Database, tenant: str, who: str) -> None:
