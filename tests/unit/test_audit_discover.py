@@ -21,7 +21,7 @@ from safepoint import (
 from safepoint.audit.looking import look
 from tests.unit.commands import said
 from tests.zoo.build import PLAIN, zipped
-from tests.zoo.others import agent, base
+from tests.zoo.others import agent
 
 KEY = SigningKey.generate()
 LOAD = "import torch\ntorch.load(path, weights_only=False)\n"
@@ -99,18 +99,8 @@ def torch_file(root: Path) -> None:
 CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
     "a store with a gap": (gap, 2, "SP02.no-key"),
     "a record alone": (seal, 2, "SP02.no-key"),
-    "tables named like those of others": (
-        lambda r: base(r / "x.db", "create table checkpoints (a); create table writes (b)"),
-        1,
-        "SP02.foreign-database",
-    ),
     "a database of others, at work": (at_work, 1, "SP04.mode SP02.unseen SP12.unsealed-state"),
     "a database of others, cut off": (cut_off, 1, "SP02.unseen"),
-    "ours, damaged": (
-        lambda r: (r / "x").write_bytes(b"SQLite format 3\0" + bytes(52) + b"SFPT" + bytes(99)),
-        1,
-        "SP04.mode SP13.unavailable SP02.no-key",
-    ),
     "ours, by another number": (renumbered, 2, "SP02.no-key"),
     "a pickle that is called code": (
         lambda r: (r / "x.py").write_bytes(RUNS),
@@ -127,7 +117,6 @@ CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
         1,
         "SP25.unknown SP24.sl02 SP27.no-test SP24.unsealed",
     ),
-    "a loop of links alone": (lambda r: (r / "up").symlink_to("."), 2, "SP02.unrecognised"),
     "any bytes": (
         lambda r: Path(os.fsdecode(os.fsencode(r) + b"/\xff\n")).write_bytes(RUNS),
         1,
