@@ -109,7 +109,7 @@ def _judge(loader: str, shown: str, given: _Arguments, *, bound: bool) -> Judged
         kind, says = _SAYS[loader]
         return None if bound else (kind, f"{shown} {says}.")
     if loader == "saver":
-        return "SL12", f"{shown} keeps state that nothing seals."
+        return "SL12", f"{shown} stores checkpoints unsigned."
     if loader in _LIKE:
         return next((_LOOSE[name] for name in _LOOSE if _is(given.get(name), True)), None)
     name = "safe" if loader == "checkpoint" else "weights_only"
