@@ -161,16 +161,6 @@ def test_several_names_are_explained_in_order_and_none_lists_all(
         assert f"Code, for this: {each.title}.\nDo: {each.fix}\n" in out
 
 
-def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("sp12", "rules/#sp12", "SP12: Sign every checkpoint"):
-        assert main(["explain", name]) == 0
-        out = capsys.readouterr().out
-        assert out.startswith(
-            f"SP12: Sign every checkpoint, bound to its place\n{RULES['SP12'].callout}"
-        )
-        assert out.endswith("  - rules/#sp12\n  - security/seal/\n")
-
-
 def test_each_finding_of_the_audit_is_explained_by_its_id(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
