@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import fields
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,7 +31,7 @@ from safepoint.core.errors import (
     Unavailable,
     Unsafe,
 )
-from safepoint.places import Store, open_journal, open_ledger
+from safepoint.places import open_journal, open_ledger
 from safepoint.shared.terminal import imported
 from tests.harness.optional import need
 from tests.unit import commands
@@ -226,29 +225,10 @@ def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str, sha
 
 # --- junk settings -------------------------------------------------------------------------------
 
-VALUES = (
-    *("5", "1.5", "true", "[1]", "[[1]]", "{a=1}", '"a\\u0000b"', '["a\\u0000b"]', '"~none9/x"'),
-    *('"="', '"step"', "1979-05-27", "nan", '"\\u001b[2J"', '"env:NONE"'),
-    *(f'"{LONG}"', '"host=\'"'),
-)
 TEXTS = (
     *(b"\xff", b"\0", b"x = " + b"[" * 100_000, b"#" * 10 * 2**20, b"stores = 1", b"audit = 1"),
     *(b"[stores.'../x']", b"[stores]\ngood = 1", b"odd = 1"),
 )
-
-
-@pytest.mark.parametrize("option", [each.name.replace("_", "-") for each in fields(Store)[1:]])
-@pytest.mark.parametrize("share", [4, pytest.param(1, marks=pytest.mark.deep)])
-def test_a_setting_of_another_type_is_one_line(world: World, option: str, share: int) -> None:
-    """Of the commands a share, and another one for the next value."""
-    for number, value in enumerate(VALUES):
-        rest = "" if option == "key" else f"key = '{world.key}'\n"
-        rest += "" if option == "storage" else f"storage = '{world.store}'\n"
-        config = world.root / "config.toml"
-        config.write_text(f"[stores.s]\n{rest}{option} = {value}\n")
-        for line in ("verify s", "waiting s", "journal s", "audit")[number % share :: share]:
-            with no_longer_than(600):
-                check_ended(world.said(f"{line} --config {config}"), f"{line}: {option} = {value}")
 
 
 def test_settings_that_are_none_are_one_line(world: World) -> None:
@@ -275,18 +255,6 @@ IN_THE_OPEN = (
     *("postgresql://u:hunter2@h/db", "host=h password=hunter2", "host=h sslpassword=hunter2"),
     *("postgresql://h/db?password=hunter2", ["postgresql://u:hunter2@h/db"], {"p": "hunter2"}),
 )
-
-
-def test_a_variable_that_has_no_connection_string_is_not_shown(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It would be taken for a path, which messages name."""
-    config = world.root / "config.toml"
-    config.write_text(f"[stores.s]\nkey = '{world.key}'\nstorage = 'env:WHERE'\n")
-    for value in ("u:hunter2@h/db", "env:hunter2", ""):
-        monkeypatch.setenv("WHERE", value)
-        status, out, err = commands.said("verify", "s", "--config", config)
-        assert (status, out, "which has no" in err, "hunter2" in err) == (2, "", True, False)
 
 
 @pytest.mark.parametrize("dsn", IN_THE_OPEN, ids=str)
@@ -439,12 +407,6 @@ def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path)
     assert done.stdout.endswith("(2 Python files): no findings.\n0\n7\n"), done.stderr
     with pytest.raises(ConfigurationError, match=r"'mine' is not MODULE:NAME\. Write app:x"):
         imported("mine", "app:x")
-
-
-def test_a_folder_that_is_gone_is_one_line(tmp_path: Path) -> None:
-    done = ran("mkdir gone; cd gone; rmdir ../gone; $S verify good", tmp_path)
-    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("The current folder cannot be used")
 
 
 def test_ctrl_c_ends_a_real_process_with_one_line(world: World) -> None:
