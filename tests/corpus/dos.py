@@ -83,8 +83,6 @@ def _sparse() -> bytes:
     return _model(sparse, **{"0": struct.pack("<q", 2**40), "1": b"\0" * 4})
 
 
-
-
 def _a_size_that_lies() -> bytes:
     """Return an archive whose storage says that it has 3 GiB."""
     content = bytearray(_model(_tensor(_persistent("0", 1), (1,), (1,)), **{"0": b"\0" * 4}))

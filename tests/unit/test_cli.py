@@ -84,14 +84,10 @@ def test_junk_for_an_argument_is_one_line(
 LINES = {
     "lint": "safepoint lint: name a PATH, or write safepoint.toml",
     "audit": "safepoint audit: name a PATH or --store NAME, or write safepoint.toml",
-    "attack edit": "safepoint attack: there is no attack 'edit'. Choose from stores",
     "postgres --assign x": "safepoint postgres: --assign needs a DSN.",
-    "postgres --prefix X!": "'X!' cannot begin the names of roles.",
     "postgres host=/nowhere": "The server of the database cannot be used",
     "attack --target :x": "':x' is not MODULE:NAME. Write ",
-    "convert x o.safetensors --key /etc/passwd": "The file /etc/passwd is not one Ed25519 key",
     "explain SP99": "There is no rule 'SP99'. List them all: safepoint explain",
-    "explain Nobody": "There is no error 'Nobody'. List them all: safepoint explain",
 }
 
 
@@ -240,10 +236,7 @@ def test_settings_that_are_none_are_one_line(world: World) -> None:
             assert (status, out, err.count("\n")) == (2, "", 1), (line, text[:20], err)
     late = f"[audit]\npaths = ['{world.states}']\n{'#' * 2**20}\n[stores.bad]\n"
     (world.root / "safepoint.toml").write_text("")  # which does not count in place of these
-    for make in (
-        *(os.mkdir, os.mkfifo, lambda path: path.symlink_to(path)),
-        *(lambda path: path.symlink_to("nowhere"), lambda path: path.write_text(late)),
-    ):
+    for make in (os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.write_text(late)):
         make(found)
         with no_longer_than(600):
             assert world.said("audit {states}")[0] == 2

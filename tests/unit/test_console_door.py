@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import select
 import socket
@@ -10,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -25,7 +24,6 @@ from safepoint.console.door import (
     HEADERS,
     SESSION_SECONDS,
     WRONG_PER_MINUTE,
-    Door,
     listening,
 )
 from tests.unit.door_helpers import (
@@ -374,21 +372,6 @@ def test_a_second_request_behind_the_first_is_not_read(own: Console) -> None:
     own.behind.reached.clear()
     own.send(bytes(page) + bytes(page))
     assert len(own.behind.reached) == 1
-
-
-def test_a_websocket_of_another_server_is_closed_before_it_opens() -> None:
-    """Ours speaks none: this is for a server that does."""
-    sent: list[object] = []
-
-    async def receive() -> dict[str, Any]:
-        raise AssertionError("nothing is read of it")
-
-    async def send(message: object) -> None:
-        sent.append(message)
-
-    behind = Behind()
-    asyncio.run(Door(behind, "127.0.0.1:1")({"type": "websocket"}, receive, send))
-    assert (sent, behind.reached) == ([{"type": "websocket.close", "code": 1008}], [])
 
 
 def test_a_port_belongs_to_one_console() -> None:

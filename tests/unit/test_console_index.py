@@ -248,10 +248,7 @@ def test_what_is_done_is_listed_newest_first(make: Any, opened: Any) -> None:
     ]
     times = [each.at for each in index.done()[0]]
     assert times == sorted(times, reverse=True)
-    assert {each.spot.thread for each in index.done()[0] if each.is_open} == {"order-2"}
     assert [each.spot.thread for each in index.done("by:dana tenant:acme")[0]] == ["order-2"]
-    assert [each.result for each in index.done("order-4")[0]] == ["expired"]
-    assert index.done()[0][0].spot.tenant == "acme"
     assert index.done()[1] == {"orders": ""}
 
     chain = _chain("answer", shop.keys["erin"], runs[2].question.subject)

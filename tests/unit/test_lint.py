@@ -175,21 +175,3 @@ def test_notebooks_are_looked_at_as_one_program(out: Out) -> None:
 
 
 # --- as a check of the audit, and on our own code -----------------------------------------------
-
-
-ROUTE = '@app.post("/chat/{thread_id}")\nasync def chat(thread_id: str, body: Body):\n'
-
-
-def test_a_chain_is_not_spelled_for_each_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eighteen kilobytes of `if x()()()…:` kept an audit for half a minute."""
-    spelled, spell = list[str](), ast.unparse
-
-    def unparse(node: ast.AST) -> str:
-        spelled.append(spell(node))
-        return spelled[-1]
-
-    monkeypatch.setattr(ast, "unparse", unparse)
-    code = f"from langgraph.types import interrupt\n{ROUTE}    x = interrupt(1)\n"
-    code += f"    if x{'()' * 99}: g(thread_id{'.a' * 99})\n"
-    assert [each.id for each in check_source(code)] == ["SL14"]
-    assert sum(map(len, spelled)) < len(code)

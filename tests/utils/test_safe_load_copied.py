@@ -32,16 +32,6 @@ RESTRICTED = """                return torch.load(
 """
 MUTANTS: Final = {
     "ignores_the_flag": (RESTRICTED, RESTRICTED.replace("True", "False"), "runs_no_code"),
-    "falls_back": (
-        RESTRICTED,
-        """                return torch.load(file, weights_only=True)
-            except Exception:
-                file.seek(0)
-                return torch.load(file, weights_only=False)
-            if file:
-""",
-        "runs_no_code",
-    ),
     "is_unsafe_by_default": ("*, safe=True", "*, safe=False", "runs_no_code[by default]"),
     "tries_the_flag_out": (
         "def has_flag():\n",
@@ -49,8 +39,6 @@ MUTANTS: Final = {
         "where_there_is_no_flag",
     ),
     "believes_any_release": ("< (2, 10, True)", "< (0, 0, True)", "does_not_hold[2.5.1+cpu"),
-    "believes_releases_with_one_flaw": ("< (2, 10, True)", "< (2, 6, True)", "does_not_hold[2.9.1"),
-    "believes_a_candidate": ("< (2, 10, True)", "< (2, 10, False)", "does_not_hold[2.10.0rc1"),
     "believes_a_wrapper": (
         "not code or code.co_filename != torch",
         "not torch",
@@ -70,11 +58,6 @@ MUTANTS: Final = {
         "warnings.warn(said, stacklevel=2)",
         "pass",
         "returns_the_same_and_says_so[this]",
-    ),
-    "needs_the_flag_for_an_unrestricted_load": (
-        "if not has_flag():\n            #",
-        "if has_flag():\n            #",
-        "returns_the_same_and_says_so[1.12]",
     ),
     "returns_something_else": (
         RESTRICTED,

@@ -195,15 +195,6 @@ def no_key_given(root: Path) -> list[str]:
     return [str(Deployed(root).closed().storage)]
 
 
-@case(
-    "The records were sealed by a key that is not on the ring.",
-    "SP02.seal-broken order-7",
-)
-def another_key(root: Path) -> list[str]:
-    key(root, "other")
-    return Deployed(root).arguments(key=[root / "keys/other"])
-
-
 @stored(
     "There is a pickle between the records.",
     "SP02.seal-broken order-8, SP03.runs-code state/order-8/0000000001.checkpoint",
@@ -256,15 +247,6 @@ def journal_gap(deployed: Deployed) -> list[str]:
 
 
 @stored(
-    "The store is empty, so nothing was verified.",
-    "SP02.empty state, SP15.no-anchor invoices",
-)
-def empty_store(deployed: Deployed) -> list[str]:
-    shutil.rmtree(deployed.storage / THREAD)
-    return deployed.arguments(anchor=None)
-
-
-@stored(
     "A link leads out of the store, where nobody looks.",
     "SP02.empty state, SP03.unseen-link state/order-7, SP04.link state/order-7",
 )
@@ -276,16 +258,6 @@ def linked_thread(deployed: Deployed) -> None:
 @stored("A store in files with its keys and its anchor apart.", status=0)
 def good_files(_: Deployed) -> None:
     pass
-
-
-@case("A store with a journal, each with an anchor.", status=0)
-def good_journal(root: Path) -> list[str]:
-    return Deployed(root).arguments(**journal(root))
-
-
-@stored("Old records were pruned.", status=0)
-def good_pruned(deployed: Deployed) -> None:
-    deployed.ledger.prune(THREAD, keep=1)
 
 
 @stored(
@@ -373,16 +345,6 @@ def pickle_in_a_row(deployed: Deployed) -> list[str]:
 @in_database("The secret key is next to the database.", "SP08.inside state/key")
 def key_beside_the_database(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")
-
-
-case = of_kind("Keys")
-
-
-@case("Everybody can read a secret key.", "SP22.key-mode keys/key")
-def readable_key(root: Path) -> list[str]:
-    key(root)
-    (root / "keys/key").chmod(0o644)
-    return [str(root / "keys")]
 
 
 case = of_kind("What other frameworks keep")
@@ -503,11 +465,6 @@ def code_in_a_cache(root: Path) -> list[str]:
 case = of_kind("Models, and code that loads them")
 
 
-@case("A file of PyTorch that runs a command.", "SP24.runs-code models/net.pt")
-def torch_that_runs(root: Path) -> None:
-    write(root / "models/net.pt", zipped({"net/data.pkl": EVIL, "net/version": b"3\n"}))
-
-
 @case(
     "Files of PyTorch, of today and from before 1.6, without a seal.",
     "SP24.unsealed models/net.pt, SP24.unsealed models/old.bin, SP25.torch models/old.bin",
@@ -570,15 +527,6 @@ def good_loads(root: Path) -> None:
 
 
 case = of_kind("What cannot be seen")
-
-
-@case(
-    "A link that leads to itself.",
-    "SP03.unseen-link models/loop, SP24.unsealed models/net.safetensors",
-)
-def loop_of_links(root: Path) -> None:
-    safetensors(root / "models/net.safetensors")
-    (root / "models/loop").symlink_to("loop")
 
 
 @case(
@@ -837,14 +785,6 @@ def where_nobody_looks(root: Path) -> None:
         write(root / f"app/{name}/net.pkl", EVIL)
     write(root / "app/state/pyvenv.cfg", "")
     (root / "app/net.pkl").symlink_to(".git/net.pkl")
-
-
-@case(
-    "A store without the seal of any record.",
-    "SP02.unsealed state, SP10.format state/order-7/0000000001.checkpoint",
-)
-def seals_taken_away(root: Path) -> None:
-    write(root / "state/order-7/0000000001.checkpoint", '{"amount": 9}')
 
 
 OPAQUE: Final = {
