@@ -117,7 +117,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (unused, "verify invoices", 2, "Store invoices has no thread, so nothing was verified."),
     (unused, "history invoices order-7", 2, "There is no checkpoint of order-7 in store invoices."),
     (unused, "journal invoices", 0, "No entry."),
-    (good, "init invoices", 0, "Store invoices is there, and nothing was changed:"),
+    (good, "init invoices", 0, "Store invoices already exists. Nothing was changed:"),
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
     (good, "verify invoices order-7", 0, "1 thread verified, with 3 records.\n"),
     (good, "verify invoices @acme/order-8", 0, "1 thread verified, with 1 record.\n"),

@@ -169,7 +169,7 @@ def test_a_ledger_that_cannot_know_says_so_and_goes_on_from_the_latest(
             network.lose(INSERT, how)
             assert refused(Unavailable, lambda: before.save("t", {"step": 2})).endswith(
                 "Whether checkpoint 2 of thread 't' was saved is not known. Load the latest"
-                " checkpoint once the server is back, and go on from that."
+                " checkpoint once the server is back, and continue from that."
             )
         with PostgresCheckpointStorage(database.worker(1)) as storage:
             after = ledger(storage)
