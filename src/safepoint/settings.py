@@ -114,7 +114,7 @@ class Settings:
         check_name("store", name)
         if name not in self._stores:
             if self._stores and self.file != settings_file():  # it was named, maybe for that store
-                raise self._refusal(f"names other stores, and not {name}", f"[stores.{name}]")
+                raise self._refusal(f"names other stores, but not {name}", f"[stores.{name}]")
             return in_default_places(name)
         known = {each.name.replace("_", "-"): each.default for each in fields(Store)[1:]}
         parts: dict[str, Any] = {"store": name}
@@ -237,7 +237,7 @@ def _check_owner(file: Path, trusted: set[int]) -> None:
 
 
 def _distrusted(file: Path, why: str, do: str) -> ConfigurationError:
-    what = f"{shell(str(file))} was found, and not named, and may say what somebody else wants."
+    what = f"{shell(str(file))} was found but not named, and may say what somebody else wants."
     return ConfigurationError(f"{what} {why}", f"Nothing was done. {do}")
 
 
