@@ -453,7 +453,7 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
             for why in refused.values():
                 terminal.wait(f"{re.escape(why)}[^\\0]*?status 2\n")
             assert terminal.ended() == 2
-            assert "There is no store nowhere" in terminal.screen
+            assert "names other stores, and not nowhere" in terminal.screen
             assert "Traceback" not in terminal.screen
     for package in ("starlette", "jinja2"):
         begin = f"import sys; sys.modules[{package!r}] = None"

@@ -253,6 +253,11 @@ def test_a_row_shows_values_as_people_write_them_and_quotes_what_could_mislead(
     here, there = re.findall(r"(\d\d):\d\d XYZ \((\d\d):\d\d UTC\)", row)[0]
     assert (int(here) - int(there)) % 24 == 2
     assert "calls this thread 'Order #7'\n" in office.run("waiting", "invoices", "Order #7")[1]
+    for look in ("history", "journal", "verify"):
+        said = [
+            office.run(look, "invoices", each)[:2] for each in ("Order #7", thread_name("Order #7"))
+        ]
+        assert said[0] == said[1] != (0, ""), look
     monkeypatch.undo()
     time.tzset()
 
