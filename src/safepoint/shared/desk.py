@@ -29,7 +29,6 @@ from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Answer, Approver, Question, Reason, shown
 from safepoint.resume.gate import Gate
 from safepoint.shared.questions import find_asked
-from safepoint.shared.states import brief
 from safepoint.shared.terminal import when
 
 Verb = Literal["approve", "deny"]
@@ -242,8 +241,7 @@ class Desk:
         if len(fitting) == 1:
             return fitting[0]
         if not waits:
-            named = brief(thread_text(thread) or thread)
-            raise ResumeRefused(f"{named} waits for nobody.", "Nothing was signed.")
+            raise ResumeRefused(f"{thread} waits for nobody.", "Nothing was signed.")
         asks = f"something else than {quoted(digest)}" if digest else f"{len(waits)} things"
         raise ApprovalRefused(
             f"{thread} asks {asks}.",
