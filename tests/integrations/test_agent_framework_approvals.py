@@ -161,7 +161,7 @@ def test_two_who_answer_at_once_leave_only_what_is_unanswered(
     office.during = meanwhile
     answer(office.built(), key, question)
     assert key not in questions(office.latest())
-    with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
+    with pytest.raises(ApprovalRefused, match="continued", check=lambda e: e.kind == "used"):
         answer(late, key, question)
     for name in unanswered:
         with pytest.raises(ApprovalRefused, match="neither a text"):
@@ -180,7 +180,7 @@ def test_an_older_checkpoint_cannot_spend_again() -> None:
     office.asked(7)  # another run, beside it
     office.bank.clear()
     for answer in (yes, ERIN.approve(question)):
-        with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
+        with pytest.raises(ApprovalRefused, match="continued", check=lambda e: e.kind == "used"):
             office.resumed(answer, paused)
     run(office.built().run(checkpoint_id=paused.previous_checkpoint_id))
     assert questions(office.latest()) != questions(paused)
@@ -195,7 +195,7 @@ def test_a_request_that_was_cancelled_or_deleted_is_not_answered_any_more() -> N
     paused, workflow = office.latest(), office.built()
     at, asked = paused.checkpoint_id, [*questions(paused)]
     run(workflow.cancel_pending_requests(asked, checkpoint_id=at))
-    with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "moved"):
+    with pytest.raises(ApprovalRefused, match="continued", check=lambda e: e.kind == "moved"):
         office.resumed(DANA.approve(question), paused)
     question = office.asked()
     paused, workflow = office.latest(), office.built()
