@@ -12,8 +12,8 @@
 A store that the file names without a storage is in its default places, and so is a store that your
 own file does not name; a file that you name must name it, if it names any. Paths are relative to
 the file's folder. A part in PostgreSQL has a connection string in place of a path, as for psql:
-`dbname=app`, or `postgresql://db/app`. Keep secrets in the environment, not in this file: `storage
-= "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
+`dbname=app`, or `postgresql://db/app`. Keep secrets in the environment, not in this file:
+`storage = "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
 
 The author of the file decides where denials and holds are stored. So it must be named, by
 `--config` or by SAFEPOINT_CONFIG, or be the user's own: `~/.config/safepoint/safepoint.toml`. A
