@@ -244,12 +244,3 @@ def test_an_entry_that_is_not_whole_is_refused_in_one_line(case: str, tmp_path: 
     assert f"{file}: entry 1 of audit.accept" in str(refusal.value)
     assert why in str(refusal.value)
     assert "\n" not in str(refusal.value)
-
-
-def test_entries_are_tables(tmp_path: Path) -> None:
-    file = written(tmp_path, {})
-    (found,) = entries(settings.read(file))
-    assert found == Waiver("SP13.unseen", "x", "Moves in May.", date(2027, 5, 31), str(file))
-    file.write_text("audit.accept = 3")
-    with pytest.raises(ConfigurationError, match="is not a list of tables"):
-        entries(settings.read(file))

@@ -368,15 +368,6 @@ def agent_framework_folder(root: Path) -> None:
 
 
 @case(
-    "A database of LangGraph's SqliteSaver, with a run that waits for a person.",
-    "SP10.row-types state/langgraph.db, SP12.unsealed-state state/langgraph.db",
-    "SP19.unsigned-approvals state/langgraph.db",
-)
-def langgraph_database(root: Path) -> None:
-    others.langgraph(root / "state/langgraph.db")
-
-
-@case(
     "The same, with rows that are pickles.",
     "SP03.pickle-rows state/langgraph.db, SP10.row-types state/langgraph.db",
     "SP12.unsealed-state state/langgraph.db, SP19.unsigned-approvals state/langgraph.db",
@@ -638,18 +629,6 @@ def missing_key_of_settings(root: Path) -> list[str]:
     (root / "keys/key").unlink()
     (root / "state/order-7/0000000002.checkpoint").chmod(0o644)
     return arguments
-
-
-@case(
-    "A store and a folder of models, with one finding that is accepted with a reason and an end.",
-    "SP24.unsealed models/old.pkl, SP25.pickle models/old.pkl accepted",
-    status=0,
-)
-def good_settings(root: Path) -> list[str]:
-    Deployed(root)
-    write(root / "models/old.pkl", PLAIN)
-    accepted = ACCEPT.format("SP25.pickle", "models/old.pkl", LATER)
-    return ["--config", str(write(root / "safepoint.toml", SETTINGS + accepted))]
 
 
 @case(
