@@ -414,7 +414,7 @@ def test_an_approval_counts_if_the_journal_has_in_time_that_it_is_used(
     clock.now = start + used
     spend = partial(workflow.rehydrate, desk.ledger(), "order-7", approvals=[text], now=start)
     if used == HOUR:
-        assert "order-7 #3 goes on too late" in refused(EXPIRED, spend)
+        assert "order-7 #3 continues too late" in refused(EXPIRED, spend)
     else:
         spend()
     clock.now = start + 30 * HOUR  # whoever comes after a crash goes on with what was spent
