@@ -92,31 +92,22 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
         for name in _OPTIMIZERS.split()
     },
     "random states": _random,
-    "parameters": lambda: [
-        nn.Parameter(_WEIGHT.clone()),
-        nn.Parameter(_WEIGHT, requires_grad=False),
-    ],
     "a tensor with an attribute": lambda: _tagged(_WEIGHT.clone()),
     "views of one storage": lambda: [*_WEIGHT.clone(), _WEIGHT.t(), _WEIGHT[::2]],
-    "one tensor twice": lambda: {"a": _WEIGHT, "b": _WEIGHT},
     "an expanded tensor": lambda: torch.ones(1).expand(8),
     "empty tensors": lambda: [torch.empty(0), torch.empty(0, 3), torch.tensor(1)],
     "a conjugate and a negative": lambda: [torch.ones(2, dtype=torch.complex64).conj()],
     "a sparse tensor": _WEIGHT.to_sparse,
-    "a sparse tensor in rows": _WEIGHT.to_sparse_csr,
     "a quantized tensor": lambda: torch.quantize_per_tensor(_WEIGHT, 0.1, 3, torch.qint8),
     "a tensor of no device": lambda: torch.ones(2, 3, device="meta"),
     "a nested tensor": lambda: torch.nested.nested_tensor([torch.ones(2), torch.ones(3)]),
-    "a storage": _WEIGHT.untyped_storage,
     "a type of elements": lambda: {"dtype": torch.bfloat16},
-    "a device": lambda: {"device": torch.device("cpu")},
     "a size": lambda: {"size": torch.Size([1, 2])},
     "a layout": lambda: torch.strided,
     "a type of tensor": lambda: torch.FloatTensor,
     "sets": lambda: {"done": {"a", "b"}, "frozen": frozenset({1})},
     "a defaultdict": lambda: defaultdict(list, {"a": [1]}),
     "a deque": lambda: deque([1, 2], maxlen=5),
-    "keys that are tuples": lambda: {("a", 1): 2, (0, 1): _WEIGHT},
     "keys that look alike": lambda: {1: _WEIGHT, "1": _WEIGHT + 1, "a/b": 1, "a": {"b": 2}},
     "bytes": lambda: {"raw": b"\0\xff", "none": b"", "array": bytearray(b"abc")},
     "large integers": lambda: {"seed": 2**70, "negative": -(2**65)},
@@ -124,12 +115,10 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "deep lists": lambda: _deep(70),
     "a list that holds itself": lambda: _circle(),  # noqa: PLW0108
     "a NumPy array": lambda: {"mean": np.arange(6, dtype="f4").reshape(2, 3)},
-    "a NumPy array in Fortran's order": lambda: np.asfortranarray(np.ones((2, 3))),
     "NumPy scalars": lambda: {"loss": np.float64(0.5), "step": np.int64(3), "ok": np.bool_(True)},
     "a NumPy array of texts": lambda: np.array(["cat", "dog"]),
     "a NumPy array of moments": lambda: np.array(["2026-11-15"], dtype="datetime64[D]"),
     "a NumPy array of objects": lambda: np.array([{"a": 1}, None], dtype=object),
-    "best metrics": lambda: {**_trained(optim.SGD), "best_acc": np.float32(0.9), "fitness": None},
     "arguments": lambda: {**_trained(optim.SGD), "args": argparse.Namespace(lr=0.1, gpu=None)},
     "a named tuple": lambda: Losses(0.1, 0.2),
     "a dataclass beside tensors": lambda: {"config": Config(), "weight": _WEIGHT},
@@ -142,7 +131,7 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
 """What is saved, by its name."""
 
 LEGACY: Final = (
-    *("a state dict", "a training state", "views of one storage", "random states", "parameters"),
+    *("a state dict", "a training state", "views of one storage", "random states"),
     *("a tensor of bfloat16", "the optimizer Adam", "a NumPy array", "a module", "sets"),
     *("a tensor of bool", "an expanded tensor", "arguments"),
 )

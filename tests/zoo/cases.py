@@ -204,14 +204,6 @@ def pickle_in_the_store(deployed: Deployed) -> None:
     write(deployed.storage / "order-8/0000000001.checkpoint", EVIL)
 
 
-@stored(
-    "A file is deeper than any parser should go.",
-    "SP03.unseen state/order-7/notes.json, SP10.format state/order-7/notes.json",
-)
-def deep_json(deployed: Deployed) -> None:
-    write(deployed.storage / f"{THREAD}/notes.json", "[" * 500 + "]" * 500)
-
-
 @stored("A worker died with a thread in its hands.", "SP07.abandoned state/order-7")
 def abandoned_thread(deployed: Deployed) -> None:
     lease = "safepoint-lease/1 5 worker-1 2020-01-01T00:00:00.000000Z\n"
@@ -348,14 +340,6 @@ def key_beside_the_database(deployed: Deployed) -> None:
 
 
 case = of_kind("What other frameworks keep")
-
-
-@case(
-    "JSON names the decoder that its reader shall use.",
-    "SP02.unsealed state, SP10.format state/order-7.json",
-)
-def json_with_tags(root: Path) -> None:
-    write(root / "state/order-7.json", '{"__type__": "app:Order", "amount": 42}')
 
 
 @case(
@@ -772,11 +756,6 @@ OPAQUE: Final = {
     "program": b"\x7fELF" + bytes(60),
     "too-long": b"# a\n" * 5_000_000 + b"!!python/object/apply:os.system [id]\n",
 }
-PACKED: Final = {
-    "hdf5": b"\x89HDF\r\n\x1a\n" + bytes(100),
-    "database.zip": zipped({"a.db": b"SQLite format 3\0" + bytes(99)}),
-    "joblib": b"ZF0x40".ljust(21) + zlib.compress(EVIL),
-}
 
 
 @case(
@@ -787,16 +766,6 @@ PACKED: Final = {
 def opaque_files(root: Path) -> None:
     write(root / "app/a.py", "")
     for name, data in OPAQUE.items():
-        write(root / "app" / name, data)
-
-
-@case(
-    "Code next to files that are compressed or packed inside something else.",
-    *(f"{each} app/{name}" for name in PACKED for each in ("SP24.unsealed", "SP25.unknown")),
-)
-def packed_files(root: Path) -> None:
-    write(root / "app/a.py", "")
-    for name, data in PACKED.items():
         write(root / "app" / name, data)
 
 
@@ -822,13 +791,3 @@ def good_project(root: Path) -> list[str]:
         write(app / name, data)
     (app / "latest.md").symlink_to("README.md")
     return [str(app)]
-
-
-@case(
-    "An environment, which is not looked into: accept that, or name other paths.",
-    "SP25.not-entered app/env",
-    status=2,
-)
-def environment(root: Path) -> None:
-    write(root / "app/env/pyvenv.cfg", "home = /usr/bin\n")
-    write(root / "app/a.py", "")
