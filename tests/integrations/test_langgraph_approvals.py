@@ -17,8 +17,10 @@ from tests.house import DANA
 
 need("langgraph", "needs langgraph")
 
+from langchain_core.messages import AIMessage
 from langgraph.func import entrypoint, task
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
@@ -105,7 +107,7 @@ def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
     answer = DANA.approve(_question(graph.invoke({"amount": 42}, RUN)))
     waits = graph.get_state(RUN).config
     graph.update_state(RUN, {"paid": "cancelled"}, as_node="inner")
-    with pytest.raises(ApprovalRefused, match="went on from", check=lambda e: e.kind == "moved"):
+    with pytest.raises(ApprovalRefused, match="continued from", check=lambda e: e.kind == "moved"):
         _resume(graph, answer, waits)
     assert not office.bank
 
@@ -175,7 +177,7 @@ def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
     _resume(graph, answer)
     office.bank.clear()
 
-    with pytest.raises(ApprovalRefused, match="went on from", check=lambda e: e.kind == "used"):
+    with pytest.raises(ApprovalRefused, match="continued from", check=lambda e: e.kind == "used"):
         _resume(office.graph(time_travel=True), answer, waits)  # the very checkpoint again
     forked = graph.update_state(waits, {"amount": 42})  # a fork of it asks anew
     other = _question(graph.invoke(None, forked))
@@ -239,6 +241,31 @@ def test_each_of_several_questions_has_an_answer_of_its_own() -> None:
         answers.clear()
     assert len(asked) == 4
     assert result["paid"] == "2"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_of_a_tool_node_can_ask(is_async: bool) -> None:
+    office = Office()
+    saver = office.saver()
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {saver.ask('pay', {'amount': amount}).arguments['amount']}"
+
+    async def apay(amount: int) -> str:
+        """Pay."""
+        return f"paid {(await saver.aask('pay', {'amount': amount})).arguments['amount']}"
+
+    builder = StateGraph(MessagesState).add_node("tools", ToolNode([apay if is_async else pay]))
+    graph: Any = builder.add_edge(START, "tools").compile(saver)
+    call = {"name": "apay" if is_async else "pay", "args": {"amount": 42}, "id": "1"}
+
+    def run(given: Any) -> Any:
+        return asyncio.run(graph.ainvoke(given, RUN)) if is_async else graph.invoke(given, RUN)
+
+    asked = _question(run({"messages": [AIMessage("", tool_calls=[call])]}))
+    result = run(Command(resume=DANA.approve(asked)))
+    assert result["messages"][-1].content == "paid 42"
 
 
 def test_after_a_no_the_next_question_of_the_node_is_answered() -> None:

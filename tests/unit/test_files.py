@@ -86,7 +86,7 @@ def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", "storage_path is '', which cannot be the path of a folder. Mend"),
+        ("", "storage_path is '', which cannot be the path of a folder. Fix"),
         (b"/store", "storage_path is b'/store', which cannot be the path of a folder."),
         ("a\0b", "storage_path is 'a\\x00b', which cannot be the path of a folder."),
         ("a\ud800", "storage_path is 'a\\ud800', which cannot be the path of a folder."),
@@ -135,13 +135,13 @@ REPORTED: list[tuple[int | None, str, str]] = [
     (
         errno.ENOSPC,
         "save to",
-        "no room left for /s (ENOSPC), so nothing was saved. Mend",
+        "no room left for /s (ENOSPC), so nothing was saved. Fix",
     ),
-    (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Mend"),
+    (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Fix"),
     (errno.EACCES, "read from", "This process may not read from /s. Run: chmod -R u+rwX /s"),
     (errno.ENOENT, "read from", "/s is gone. Put it back from a backup, or construct the storage"),
-    (errno.EIO, "open", "The system could not open /s (EIO). Mend what"),
-    (None, "open", "The system could not open /s (unknown). Mend what"),
+    (errno.EIO, "open", "The system could not open /s (EIO). Fix what"),
+    (None, "open", "The system could not open /s (unknown). Fix what"),
 ]
 
 
