@@ -244,3 +244,10 @@ def test_an_entry_that_is_not_whole_is_refused_in_one_line(case: str, tmp_path: 
     assert f"{file}: entry 1 of audit.accept" in str(refusal.value)
     assert why in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+def test_entries_are_tables(tmp_path: Path) -> None:
+    file = tmp_path / "safepoint.toml"
+    file.write_text("audit.accept = 3")
+    with pytest.raises(ConfigurationError, match="is not a list of tables"):
+        entries(settings.read(file))

@@ -412,6 +412,12 @@ def test_an_honest_history_of_any_kind_has_no_error_and_no_warning(seed: int) ->
     assert {*desk.found(), *desk.unverified()} <= notes
 
 
+def test_a_wait_for_people_that_never_ends_is_found() -> None:
+    store = Store()
+    store.paused()
+    assert [each.id for each in audit(store.ledger(), gate=GATE, rule="SP31")] == ["SP31.no-end"]
+
+
 # --- what cannot be read
 
 

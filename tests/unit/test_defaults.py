@@ -16,18 +16,8 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    Codec,
-    InMemoryJournal,
-    open_ledger,
-)
-from safepoint.core.errors import (
-    ConfigurationError,
-    InvalidId,
-    NotOwner,
-    Unavailable,
-    Unsafe,
-)
+from safepoint import Codec, InMemoryJournal, open_ledger
+from safepoint.core.errors import ConfigurationError, InvalidId, NotOwner, Unavailable, Unsafe
 from safepoint.places import PLACES, Store, connection_string, default_places
 from tests.harness.optional import need
 from tests.house import refused
@@ -158,7 +148,7 @@ def test_every_folder_is_for_its_owner_alone_whatever_the_umask(home: Path, mask
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [(ABOVE, "mode"), (OWN, "mode"), (OWN, "link")],
+    [(ABOVE, "mode"), *((OWN, kind) for kind in ("mode", "link", "file"))],
 )
 def test_a_folder_that_is_not_as_it_should_be_is_refused(
     home: Path, tmp_path: Path, name: str, kind: str
@@ -174,8 +164,11 @@ def test_a_folder_that_is_not_as_it_should_be_is_refused(
     else:
         shutil.rmtree(folder)
         (tmp_path / "outside").mkdir(mode=0o700)
-        folder.symlink_to(tmp_path / "outside")
-        what = "is a symbolic link."
+        if kind == "link":
+            folder.symlink_to(tmp_path / "outside")
+        else:
+            folder.touch()
+        what = "is a symbolic link." if kind == "link" else "is not a folder."
     assert f"{folder} " in (refusal := refused(Unsafe, at_home(home).create))
     assert what in refusal
     assert kind != "link" or tree(tmp_path / "outside") == []

@@ -304,6 +304,27 @@ def open_operator(root: Path) -> list[str]:
 
 
 @case(
+    "An approver carries each approval to a worker by hand: no answers are configured.",
+    "SP21.no-answers invoices",
+    status=0,
+)
+def good_carried(root: Path) -> list[str]:
+    SigningKey.generate().public.to_file(folder(root / "people") / "dana.pub")
+    return Deployed(root).arguments(approvers=root / "people")
+
+
+@case(
+    "A revoked operator's secret key is readable by others. The operator's holds remain.",
+    "SP21.no-operator invoices, SP31.held order-7",
+    status=0,
+)
+def good_revoked_operator(root: Path) -> list[str]:
+    told = _with_answers(root, left_open="{}")
+    (folder(root / "people/omar/revoked") / "omar.pub").hardlink_to(root / "people/omar/omar.pub")
+    return told
+
+
+@case(
     "Everybody can write the folder of the answers, so what is signed there is not read.",
     "SP01.readable answers, SP04.writable answers",
 )
@@ -314,13 +335,6 @@ def writable_answers(root: Path) -> list[str]:
 
 
 case = of_kind("A store in SQLite")
-
-
-@in_database("The newest record was cut out of the database.", "SP15.rolled-back order-7")
-def database_rolled_back(deployed: Deployed) -> list[str]:
-    arguments = deployed.arguments()
-    database(deployed.storage, "DELETE FROM checkpoints WHERE sequence = 3")
-    return arguments
 
 
 @in_database(
@@ -488,19 +502,6 @@ def good_model(root: Path) -> list[str]:
     return [str(root / "models")]
 
 
-@case("Code that loads with weights_only, and a test that expects a refusal.", status=0)
-def good_loads(root: Path) -> None:
-    load = 'import torch\n\nnet = torch.load("net.pt", weights_only=True)\n'
-    write(root / "app/train.py", load)
-    test = (
-        '"""PYTEST_DISABLE_PLUGIN_AUTOLOAD=1 pytest"""\n\nimport pytest\n\n'
-        'torch = pytest.importorskip("torch", exc_type=ImportError)\n\n\n'
-        "def test_it() -> None:\n    with pytest.raises(RuntimeError):\n"
-        '        torch.load("evil.pt", weights_only=True)\n'
-    )
-    write(root / "app/test_train.py", test)
-
-
 case = of_kind("What cannot be seen")
 
 
@@ -613,16 +614,6 @@ def missing_key_of_settings(root: Path) -> list[str]:
     (root / "keys/key").unlink()
     (root / "state/order-7/0000000002.checkpoint").chmod(0o644)
     return arguments
-
-
-@case(
-    "What `safepoint init` makes, before the first run: there is nothing to verify yet.",
-    "SP02.empty .local/state/safepoint/invoices/storage/checkpoints.db",
-    status=2,
-)
-def new_store(root: Path) -> list[str]:
-    said("init", NAME)
-    return ["--store", NAME]
 
 
 @case("What `safepoint init` makes in the default places, with a first run in it.", status=0)
