@@ -36,7 +36,7 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
         ("x = 1\n\0y = 2\n", "it is no", (1, 1)),
         ("-" * 20_000 + "1\n", "it is not Python that can be followed (", (1, 1)),
         (
-            "".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "a0(p)\n",
+            "".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "import a200\na0(p)\n",
             "it is not Python that can be followed (too tangled)",
             (1, 1),
         ),

@@ -165,11 +165,16 @@ def test_a_distributed_checkpoint_is_told_as_one(tmp_path: Path) -> None:
 
 def test_the_tensors_of_what_is_no_data_are_kept_by_name(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
-    path = saved(tmp_path / "whole.pt", {"model": model, "act": torch.nn.functional.relu})
-    found = load_tensors(path)
+    state = {"model": model, "act": torch.nn.functional.relu}
     named = {f"model/{key.replace('.', '/')}": item for key, item in model.state_dict().items()}
-    assert same({k: v.detach() for k, v in found.items()}, dict(found) and named)
-    assert found.left["torch.nn.functional.relu"] == 1
+    for old in (False, True):  # which has the classes of modules as ids, with their source
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = load_tensors(saved(tmp_path / "whole.pt", state, legacy=old))
+        assert same({k: v.detach() for k, v in found.items()}, named)
+        assert found.left["torch.nn.functional.relu"] == 1
+    seen = inspect(tmp_path / "whole.pt").pickles
+    assert [each.plain for each in seen] == [True, True, True, False, True]
     path = saved(tmp_path / "bad.pt", {**state_dict(), "extra": mark(tmp_path / "marker")})
     found = load_tensors(path)
     assert (sorted(found), found.left) == (["bias", "weight"], {"posix.mkdir": 1})
@@ -181,7 +186,7 @@ def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> 
         load_checkpoint(saved(tmp_path / "a.safetensors"))
     with pytest.raises(NotFound):
         load_checkpoint(tmp_path / "missing.pt")
-    with pytest.raises(Unavailable, match="Is a directory"):
+    with pytest.raises(Unavailable, match=r"Is a directory\)\. Name a file in it"):
         load_checkpoint(tmp_path)
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Unavailable, match="not a regular file"):
