@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from types import MappingProxyType
@@ -26,6 +26,7 @@ class Rule:
         callout: the text that every page shows unchanged.
         page: the page that teaches it, or None while it is planned.
         legs: the names that support the rule today, for attack, defence, test and check.
+        cwe: the weaknesses that it addresses, by their CWE number.
     """
 
     id: str
@@ -36,6 +37,7 @@ class Rule:
     callout: str
     page: str | None
     legs: Mapping[str, tuple[str, ...]]
+    cwe: Sequence[int] = ()
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -56,17 +58,15 @@ def package_toml(name: str) -> dict[str, Any]:
         raise ValueError(f"src/safepoint/{name}: {error}; mend it") from None
 
 
-def _read() -> Mapping[str, Rule]:
+def _read() -> Iterator[Rule]:
     data = package_toml("rules.toml")
-    rules: dict[str, Rule] = {}
     for entry in data["rule"]:
         legs = entry.pop("legs", {})
         entry["callout"] = entry["callout"].strip()
         entry["source"] = data["source"][entry["source"]]
         legs["test"] = _cases(legs.get("test", ()), legs.get("attack", ()))
         legs = MappingProxyType({leg: tuple(legs.get(leg, ())) for leg in LEGS})
-        rules[entry["id"]] = Rule(**{"page": None, **entry}, legs=legs)
-    return MappingProxyType(rules)
+        yield Rule(**{"page": None, **entry}, legs=legs)
 
 
 def _cases(tests: Iterable[str], attacks: Iterable[str]) -> Iterator[str]:
@@ -77,5 +77,5 @@ def _cases(tests: Iterable[str], attacks: Iterable[str]) -> Iterator[str]:
         yield from cases if "[attack" in test else [test]
 
 
-RULES: Final = _read()
+RULES: Final[Mapping[str, Rule]] = MappingProxyType({rule.id: rule for rule in _read()})
 """Every rule by its id, in order."""

@@ -32,13 +32,18 @@ def ids(findings: list[Any]) -> str:
 
 ACTS = b"cos\nmkdir\n(Vmarker\ntR"
 PICKLE, SAYS_PICKLE, TAG = "SP03.pickle SP10.format", "SP03.pickle", "SP10.format"
+RUNS = "SP03.runs-code"
 UNSEEN = "SP03.unseen"
 FILES: dict[str, list[bytes]] = {
     PICKLE: [
         *(pickle.dumps({"a": [1]}, n) for n in range(6)),
         json.dumps({"__pickled__": base64.b64encode(pickle.dumps([1], 4)).decode()}).encode(),
     ],
-    SAYS_PICKLE: [ACTS, ACTS + b"\xff\xff", zipped({"a": pickle.dumps([1])})],
+    SAYS_PICKLE: [zipped({"a": pickle.dumps([1])})],
+    RUNS: [
+        *(ACTS, ACTS + b"\xff\xff"),
+        json.dumps({"__pickled__": base64.b64encode(ACTS).decode()}).encode(),
+    ],
     TAG: [
         b'{"a": {"__type__": "b:c"}}',
         b'{"type": "msgpack", "value": "gA=="}',

@@ -169,10 +169,13 @@ def test_the_environment_that_runs_it_is_left_out(
     (root / "env").mkdir()
     (root / "env/pyvenv.cfg").touch()
     (root / "ok.py").touch()
+    (root / "safepoint.toml").touch()
     assert look([str(root)]).status() == 2
     monkeypatch.setattr("sys.prefix", str(root / "env"))
     report = look([str(root)])
-    assert ([each.id for each in report.findings], report.status()) == (["SP25.skipped"], 0)
+    (skipped,) = report.findings
+    assert (skipped.id, report.status()) == ("SP25.skipped", 0)
+    assert "safepoint.toml" not in skipped.what
 
 
 def test_a_file_alone_is_the_same(root: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_a_rule_is_fit_to_be_shown(rule: Rule) -> None:
         assert shout not in rule.callout
     assert rule.page
     assert f"<!-- rule {rule.id} -->" in (ROOT / "docs" / rule.page).read_text()
+
+
+def test_the_threat_model_names_the_same_weaknesses() -> None:
+    rows = [line.split("|") for line in (ROOT / "docs/threat-model.md").read_text().splitlines()]
+    told = {
+        rule: [int(each) for each in re.findall(r"definitions/(\d+)", row[2])]
+        for row in rows
+        if len(row) > 2
+        for rule in re.findall(r"\[(SP\d\d)\]\(rules", row[1])
+    }
+    assert told == {rule.id: rule.cwe for rule in RULES.values() if rule.cwe}
 
 
 def test_a_rule_stands_once_in_its_file_and_on_known_legs() -> None:

@@ -212,7 +212,7 @@ def another_key(root: Path) -> list[str]:
 
 @stored(
     "There is a pickle between the records.",
-    "SP02.seal-broken order-8, SP03.pickle state/order-8/0000000001.checkpoint",
+    "SP02.seal-broken order-8, SP03.runs-code state/order-8/0000000001.checkpoint",
     "SP10.format state/order-8/0000000001.checkpoint",
 )
 def pickle_in_the_store(deployed: Deployed) -> None:
@@ -506,7 +506,17 @@ def langgraph_database(root: Path) -> None:
     "SP12.unsealed-state state/langgraph.db, SP19.unsigned-approvals state/langgraph.db",
 )
 def langgraph_pickles(root: Path) -> None:
-    others.langgraph(root / "state/langgraph.db", pickles=True)
+    others.langgraph(root / "state/langgraph.db", pickles=b"\x80\x04K\x01.")
+
+
+@case(
+    "The same, with a pickle that runs code.",
+    "SP03.pickle-rows state/langgraph.db, SP03.runs-code state/langgraph.db",
+    "SP10.row-types state/langgraph.db, SP12.unsealed-state state/langgraph.db",
+    "SP19.unsigned-approvals state/langgraph.db",
+)
+def langgraph_runs_code(root: Path) -> None:
+    others.langgraph(root / "state/langgraph.db", pickles=EVIL)
 
 
 @case(
@@ -856,7 +866,7 @@ def forged_twins(root: Path) -> list[str]:
     "SP15.unavailable state/heads.db",
 )
 def called_an_anchor(root: Path) -> None:
-    others.langgraph(root / "state/heads.db", pickles=True)
+    others.langgraph(root / "state/heads.db", pickles=b"\x80\x04K\x01.")
     database(root / "state/heads.db", f"PRAGMA application_id = {0x53465041}")
 
 
@@ -917,7 +927,7 @@ def yaml_as_a_key(root: Path) -> None:
 
 @case(
     "Settings of OpenClaw that carry a pickle in base64.",
-    "SP02.unsealed home, SP03.pickle home/openclaw.json, SP10.format home/openclaw.json",
+    "SP02.unsealed home, SP03.runs-code home/openclaw.json, SP10.format home/openclaw.json",
     *CLAW,
 )
 def pickle_in_settings(root: Path) -> None:

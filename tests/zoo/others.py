@@ -72,16 +72,17 @@ def saved(saver: Any) -> None:
     saver.put_writes(where, [("__interrupt__", "Pay?"), ("said", [1])], "task")
 
 
-def langgraph(file: Path, *, pickles: bool = False) -> None:
+def langgraph(file: Path, *, pickles: bytes = b"") -> None:
     need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
     from langgraph.checkpoint.sqlite import SqliteSaver
 
     folder(file.parent)
     with closing(sqlite3.connect(file, check_same_thread=False)) as connection:
-        saved(SqliteSaver(connection, serde=JsonPlusSerializer(pickle_fallback=pickles)))
+        saved(SqliteSaver(connection, serde=JsonPlusSerializer()))
         if pickles:
-            connection.execute("update writes set type = 'pickle' where channel = 'said'")
+            edit = "update writes set type = 'pickle', value = ? where channel = 'said'"
+            connection.execute(edit, [pickles])
             connection.commit()
     file.chmod(0o600)
 

@@ -44,7 +44,7 @@ def commands(sub: Any) -> None:
         " outcomes.",
         epilog="exit status: 0 none gets through that should not, 1 one does, 2 it cannot be run",
     )
-    what = "its name, as --list has it; or all: stores (the default), residue, models, network"
+    what = "a name from --list, or a group: stores (the default), residue, models, network"
     parser.add_argument("attacks", nargs="*", metavar="ATTACK", help=what)
     flag(parser, "--list", "say what the attacks are, run none")
     what = (

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from safepoint.audit.finding import NO_FILE, Finding, content, files, finding, guard, unseen
+from safepoint.audit.finding import NO_FILE, Finding, content, files, finding, guard, listed, unseen
 from safepoint.core.errors import LimitExceeded
 from safepoint.core.names import DEFAULT_LIMITS
 from safepoint.core.record import FORMAT, Header, read_line
@@ -39,6 +39,10 @@ _TAGS: Final = re.compile(
 _LOOK: Final = "Look at it yourself."
 _LINE: Final = 11  # of a base, before its record
 _PICKLES: Final = (Format.PICKLE, Format.PICKLES, Format.TORCH_LEGACY)
+_CARRIES: Final = dict.fromkeys(_PICKLES, "is a pickle") | {
+    Format.UNKNOWN: "is a pickle, or carries one",
+    Format.JSON: "carries a pickle in base64",
+}
 
 
 class File:
@@ -120,6 +124,11 @@ def has_pickle(found: Inspection) -> bool:
     return bool(found.pickles) and found.verdict is not Verdict.NOT_LOOKED_INTO
 
 
+def runs(found: Inspection) -> list[str]:
+    """Return what a pickle asks for, if loading it runs code."""
+    return sorted(found.wants) if found.verdict is Verdict.RUNS_CODE else []
+
+
 def is_seal_of_model(data: bytes) -> bool:
     """Tell whether a record is the seal of a model, as far as one sees without a key."""
     line_1, line_2, _ = (*data.split(b"\n", 2), b"", b"")[:3]
@@ -148,14 +157,10 @@ def of_state(file: File, *, tagged: bool = True) -> Iterator[Finding]:
 def _pickles(file: File) -> Iterator[Finding]:
     kind, found = file.found.kind, file.found
     if has_pickle(found):
-        what = f"is {kind.sentence} that carries a pickle"
-        if kind in _PICKLES:
-            what = "is a pickle"
-        elif kind is Format.UNKNOWN:
-            what = "is a pickle, or carries one"
-        elif kind is Format.JSON:
-            what = "carries a pickle in base64"
-        yield finding("SP03.pickle", file.path, carries=what)
+        what = _CARRIES.get(kind, f"is {kind.sentence} that carries a pickle")
+        names = runs(found)
+        which = "SP03.runs-code" if names else "SP03.pickle"
+        yield finding(which, file.path, carries=what, names=listed(names))
     elif found.verdict in (Verdict.NOT_LOOKED_INTO, Verdict.REFUSED):
         raise LimitExceeded(found.what, _LOOK)
     elif kind is Format.UNKNOWN and file.is_json:

@@ -167,7 +167,8 @@ class Found:
             self.counts["Python file"] += 1
 
     def _leave(self, path: str) -> None:
-        self._skipped.append(quoted(os.path.relpath(path, self.path)))
+        if not path.endswith("/safepoint.toml"):  # the settings of the audit
+            self._skipped.append(quoted(os.path.relpath(path, self.path)))
 
     def _database(self, file: str) -> None:
         begins = content(os.path.realpath(file), 72)  # nobody has it open in this process yet
@@ -189,10 +190,9 @@ class Found:
     def _file(self, file: str, found: Inspection) -> None:
         before = len(self.findings)
         is_text = found.kind in _TEXTS
-        begins = None
+        data, size = b"", 0
         if is_text or found.kind in (Format.SEALED, Format.UNCLEAR):
-            begins = content(os.path.realpath(file), _MOST if is_text else 1024)
-        data, size = begins or (b"", 0)
+            data, size = content(os.path.realpath(file), _MOST if is_text else 1024) or (data, 0)
         key = KEY_FILE.match(data[:128])
         if key is not None:
             self.counts["key"] += 1

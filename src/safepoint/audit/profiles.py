@@ -18,8 +18,10 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+from safepoint.audit.contents import runs
 from safepoint.audit.finding import Finding, content, finding, listed, unseen, worst_first
 from safepoint.core.errors import quoted
+from safepoint.models import inspect
 from safepoint.rules import package_toml
 from safepoint.stores.disk import absolute
 
@@ -174,9 +176,13 @@ def _judged(
     if types:
         shown = listed([f"{number} as {quoted(kind)}" for kind, number in types.most_common()])
         yield finding("SP10.row-types", where, shown=shown)
-    pickles = sum(number for kind, number in types.items() if "pickle" in kind)
+    blob, which = "CAST(coalesce(?, '') AS BLOB)", " WHERE type LIKE '%pickle%'"
+    values = (row for column in known.get("values", ()) for row in ask(column, blob, which))
+    pickles = [runs(inspect(data)) for (data,) in values]
     if pickles:
-        yield finding("SP03.pickle-rows", where, count=pickles)
+        yield finding("SP03.pickle-rows", where, count=len(pickles))
+    if names := sorted({name for each in pickles for name in each}):
+        yield finding("SP03.runs-code", where, carries="holds a pickle", names=listed(names))
     waits = sum(
         number
         for table, which in known.get("waits", {}).items()

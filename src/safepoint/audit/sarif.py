@@ -92,7 +92,7 @@ def log(report: Report, status: int) -> str:
         "tool": {"driver": {**tool(), "rules": rules}},
         "invocations": [
             {
-                "executionSuccessful": not notes,
+                "executionSuccessful": status != 2,
                 "exitCode": status,
                 "toolExecutionNotifications": notes,
             }
@@ -107,12 +107,12 @@ def log(report: Report, status: int) -> str:
 def _rule(which: str) -> dict[str, Any]:
     """Return what the catalogue and the rule say of a kind of finding."""
     rule = RULES.get(which.partition(".")[0])
-    about = f"{rule.callout} " if rule else ""
+    about, cwe = (f"{rule.callout} ", rule.cwe) if rule else ("", ())
     return {
         "id": which,
         "shortDescription": {"text": readable(entry_of(which)["looks"])},
         "help": {"text": readable(f"{about}Learn more: safepoint explain {which}")},
-        "properties": {"tags": ["security"]},
+        "properties": {"tags": ["security", *(f"external/cwe/cwe-{each:03}" for each in cwe)]},
     }
 
 

@@ -45,7 +45,7 @@ def threads_in(function: Function) -> Iterator[Found]:
         for key, value in zip(node.keys, node.values, strict=True):
             named = isinstance(key, ast.Constant) and key.value == "thread_id"
             if named and _root(value) in given and uses[shown := ast.unparse(value)] == 1:
-                yield value, "SL15", f"{shown} comes from a client, and says which thread it is."
+                yield value, "SL15", f"{shown} comes from the request and selects the thread."
 
 
 def _root(node: ast.expr, left: int = 16) -> str:

@@ -75,7 +75,7 @@ def _judge(loader: str, shown: str, call: ast.Call, skip: int = 0) -> _Judged | 
         kind, says = _SAYS[loader]
         return kind, f"{shown} {says}."
     if loader == "saver":
-        return "SL12", f"{shown} keeps state that nothing seals."
+        return "SL12", f"{shown} stores checkpoints unsigned."
     if loader in _LIKE:
         return next((_LOOSE[name] for name in _LOOSE if _is(_given(call, name), True)), None)
     name = "safe" if loader == "checkpoint" else "weights_only"
