@@ -70,6 +70,12 @@ def _modelscan(path: Path) -> Verdict:
     return Verdict.CLEAN if scanned and not report["errors"] else Verdict.NONE
 
 
+def _scan(path: Path) -> Verdict:
+    from safepoint.models import inspect
+
+    return Verdict.CLEAN if inspect(path).plain else Verdict.DANGEROUS
+
+
 def _one_by_one(look: Look) -> Callable[[Sequence[Path]], list[Verdict]]:
     """A tool that looks at one file. What it raises is no verdict."""
 
@@ -105,6 +111,7 @@ def measure() -> list[Found]:
         _named("picklescan"): _picklescan(strict=False),
         _named("picklescan", "strict"): _picklescan(strict=True),
         _named("modelscan"): _modelscan,
+        "`safepoint scan`": _scan,
     }
     found = []
     with _corpus() as (gadgets, in_models, benign), _quiet():
