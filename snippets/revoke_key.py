@@ -147,7 +147,11 @@ with Path("decided.jsonl").open("a") as decided:
             note = {**decision, "thread": thread, "was": was.digest}
             if was.sequence in vouched.get(thread, []):
                 now = ledger.save(
-                    thread, was.state, app=was.app, tools=was.tools
+                    thread,
+                    was.state,
+                    label=was.label,
+                    app=was.app,
+                    tools=was.tools,
                 )
                 note["is"] = now.digest
             decided.write(json.dumps(note) + "\n")

@@ -185,12 +185,12 @@ if __name__ == "__main__":
         #> (200, {'reply': '', 'waits for': ['refund']})
         #> (200, {'reply': '', 'waits for': ['refund']})
         sign("@acme/t-1")
-        #> dana approved 'refund' in t-1.
+        #> dana approved 'refund' in @acme/t-1.
         both()
         #> (200, {'reply': '39.90 is on its way.', 'waits for': []})
         #> (200, {'reply': '', 'waits for': ['refund']})
         sign("@globex/t-1")
-        #> dana approved 'refund' in t-1.
+        #> dana approved 'refund' in @globex/t-1.
         edit("gil", "mal")
         both()
         #> refused: SealBroken

@@ -182,7 +182,7 @@ class _Run(BaseCallbackHandler):
     ignore_chat_model = True
 
     def __init__(self) -> None:
-        self.outer: ref[_Run] | None = _RUN.get()
+        self.outer: Callable[[], _Run | None] = _RUN.get()
         self.given: object = None
         self.control: RunControl | None = None
         self.refused: Exception | None = None
@@ -212,13 +212,9 @@ class _EachRun:
     get = staticmethod(_Run)
 
 
-_RUN: Final = ContextVar["ref[_Run] | None"]("safepoint_run", default=None)
+_RUN: Final = ContextVar["Callable[[], _Run | None]"]("safepoint_run", default=lambda: None)
 _LINES_LOCK: Final = threading.RLock()  # a run that is collected in here ends in here
 register_configure_hook(cast("ContextVar[Any]", _EachRun), inheritable=False)
-
-
-def _called(run: ref[_Run] | None) -> _Run | None:
-    return None if run is None else run()
 
 
 class _Lines:
@@ -231,7 +227,7 @@ class _Lines:
         self, whose: _Whose, control: RunControl | None, leave: Callable[[], object]
     ) -> Future[None]:
         """Put the run of this context in line, and return what is done when it is its turn."""
-        run, free = _called(_RUN.get()), Future[None]()
+        run, free = _RUN.get()(), Future[None]()
         free.set_result(None)
         with _LINES_LOCK:
             line = self._lines.get(whose, {})
@@ -243,7 +239,7 @@ class _Lines:
                 if at in line and around.control is control:
                     return line[at] if around is run else free
                 line.pop(at, None)  # it was left in the middle: nobody can wait for themselves
-                around = _called(around.outer)
+                around = around.outer()
             self._lines[whose], run.control = line, control
             turn = line[ref(run)] = Future()
             run.run_inline = False  # its end waits for a lease, and an event loop does not
@@ -255,7 +251,7 @@ class _Lines:
     def first(self, whose: _Whose) -> _Run | None:
         """Return the run of a thread that continues."""
         with _LINES_LOCK:
-            return _called(next(iter(self._lines.get(whose, ())), None))
+            return next(iter(self._lines.get(whose, ())), lambda: None)()
 
     def _leave(self, whose: _Whose, run: ref[_Run]) -> None:
         with _LINES_LOCK:
@@ -455,6 +451,8 @@ class _Address(NamedTuple):
     @classmethod
     def of(cls, config: RunnableConfig) -> _Address:
         named = config["configurable"]
+        if named.get("thread_id") is None:
+            raise ConfigurationError("The thread_id is None.", "Name the thread of this request.")
         space, ident = (named.get(name) for name in ("checkpoint_ns", "checkpoint_id"))
         return cls(str(named["thread_id"]), str(space or ""), None if ident is None else str(ident))
 
@@ -528,6 +526,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         busy: Literal["refuse", "wait"] = "refuse",
         tenant: Callable[[], str] | None = None,
     ) -> None:
+        if not hasattr(ledger, "codec"):
+            raise ConfigurationError("It is not a ledger.", 'Write SealedSaver(open_ledger("x")).')
         BaseCheckpointSaver.__init__(self)
         codec = _graph_codec(types, ledger.codec.limits)
         Tenanted.__init__(self, with_codec(ledger, codec), tenant)
@@ -783,6 +783,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         ]
         made = {"task": task_id, "path": path, "writes": rows}
         with self._writing(place.thread, control):
+            self.ledger.codec.encode({channel: value for _, channel, value in rows})  # names it
             thread = self._seek(place.thread, key, control)
             if key not in thread.checkpoints:
                 at = self._whose(place.thread), key
@@ -921,7 +922,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             tools=self.tools or ToolSet().digest,
             reasons=(Reason.ASKED.value,),
             action=action,
-            arguments=signable(action, dict(arguments)),
+            arguments=signable(action, {**arguments}),
             next=info.checkpoint_ns.rpartition("|")[2].partition(":")[0],
             scope=info.checkpoint_ns,
             until=end_of(self.ledger.load(name, at).created, within) if within else "",
@@ -1053,7 +1054,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
         Raises:
             EncodeError: it contains an unlisted type.
         """
-        run, control = _called(_RUN.get()), _control(config)
+        run, control = _RUN.get()(), _control(config)
         if run is None or control is None or run.control is not control:
             return None
         self.ledger.codec.encode(run.given)
@@ -1127,8 +1128,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             for number, channel, value in each["writes"]:
                 # The first write to a channel counts, but the last question, answer or error.
                 if number < 0 or (each["task"], number) not in rows:
-                    row = each["path"], each["task"], number, channel, value
-                    rows[each["task"], number] = row
+                    rows[each["task"], number] = each["path"], each["task"], number, channel, value
         ordered = sorted(rows.values(), key=lambda row: row[:3])  # the order of its tasks
         place = place._replace(space=saved["ns"])
         return CheckpointTuple(
@@ -1278,9 +1278,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 if link.kind == "note":
                     self.ledger.note(name, value, label=link.label)
                 else:
-                    how: Any = {"app": link.header.app, "tools": link.header.tools}
-                    how["after"] = None if number else 0  # the target must not exist
-                    self.ledger.save(name, value, label=link.label, **how)
+                    # After 0: the target must not exist.
+                    app, tools, at = link.header.app, link.header.tools, None if number else 0
+                    self.ledger.save(name, value, label=link.label, app=app, tools=tools, after=at)
 
     @for_one
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:

@@ -55,7 +55,7 @@ _BESIDE: Final = (b"7\x7f\x06", b"\x18\xe2-\0", b"\0-\xe2\x18", b"\xd9\xd5\x05\x
 _LOST: Final = (
     "No replacement was created, so that the loss is noticed. Mount its volume, or restore its own"
     " backup. If an anchor is lost for good, create a new one by name, once the storage verifies:"
-    " SQLiteAnchor(path, create=True)."
+    " SQLiteAnchor(path, create=True). If a key is: safepoint explain Unsafe."
 )
 
 

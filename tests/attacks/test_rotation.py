@@ -17,6 +17,7 @@ from safepoint.core.errors import SealBroken, Unavailable, Unsafe
 from safepoint.core.record import Place, seal
 from tests.attacks.helpers import THREAD, Shop, refused
 from tests.harness.blocks import ROOT
+from tests.harness.optional import need
 
 OLD = SigningKey.generate()
 NEW = SigningKey.generate()
@@ -179,3 +180,58 @@ def test_each_way_to_say_how_far_a_stolen_key_counts_runs_to_its_end(
     assert [seven, eight] == [f"order-{n} verifies: {kept}" for n in (7, 8)]
     assert nine == "order-9 verifies: 1"
     assert latest == "{'payee': 'alice', 'amount': 42}"
+
+
+def test_the_steps_keep_the_runs_of_a_graph_opened_through_its_saver(tmp_path: Path) -> None:
+    """A plain ledger cannot decode a graph's states, and without labels a saver finds none."""
+    need("langgraph", "needs safepoint[langgraph]")
+    code = (ROOT / "snippets/revoke_key.py").read_text()
+    begin, opens, _ = re.split(r"(?<=\n)(?=def opened|SQLiteAnchor)", code, maxsplit=2)
+    opens = opens.replace("return Ledger(", "return through(")
+    steps = re.findall(r"start:(stop|copied|list|keep|save)\]\n(.*?)# --8<-- \[end:\1", code, re.S)
+    parts = [part + (VOUCH if name == "list" else "") for name, part in steps]
+    done = ran("".join([begin, GRAPH, opens, DAY, *parts, NEXT]), tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines()[-1] == "True [1, 2, 3]"
+
+
+GRAPH = """
+import operator
+from typing import Annotated, TypedDict
+from langchain_core.messages import HumanMessage
+from langgraph.graph import START, StateGraph
+from safepoint.langgraph import SealedSaver
+
+class Log(TypedDict):
+    lines: Annotated[list, operator.add]
+
+def built(ledger):
+    builder = StateGraph(Log).add_node("n", lambda _: {}).add_edge(START, "n")
+    return builder.compile(SealedSaver(ledger))
+
+def through(*given, **named):
+    return SealedSaver(Ledger(*given, **named)).ledger
+
+def say(ledger, number):
+    said = built(ledger).invoke({"lines": [HumanMessage(str(number))]}, RUN)["lines"]
+    return [int(each.content) for each in said]
+
+RUN = {"configurable": {"thread_id": "order-7"}}
+"""
+DAY = """
+SQLiteAnchor("anchor/heads.db", create=True)
+old = SigningKey.from_file("keys/2026.key", create=True)
+say(opened(Keyring(old)), 1)
+shutil.copytree("anchor", "night/anchor")
+say(opened(Keyring(old)), 2)
+day = [each.values for each in built(opened(Keyring(old))).get_state_history(RUN)]
+"""
+VOUCH = """
+left_out, decision = [], {}
+vouched = {name: [each.sequence for each in late[name]] for name in late}
+"""
+NEXT = """
+after = opened(Keyring(new), "state-2027")
+kept = [each.values for each in built(after).get_state_history(RUN)]
+print(kept == day, say(after, 3))
+"""

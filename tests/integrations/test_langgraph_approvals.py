@@ -17,8 +17,10 @@ from tests.house import DANA
 
 need("langgraph", "needs langgraph")
 
+from langchain_core.messages import AIMessage
 from langgraph.func import entrypoint, task
-from langgraph.graph import END, START, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
@@ -239,6 +241,31 @@ def test_each_of_several_questions_has_an_answer_of_its_own() -> None:
         answers.clear()
     assert len(asked) == 4
     assert result["paid"] == "2"
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_tool_of_a_tool_node_can_ask(is_async: bool) -> None:
+    office = Office()
+    saver = office.saver()
+
+    def pay(amount: int) -> str:
+        """Pay."""
+        return f"paid {saver.ask('pay', {'amount': amount}).arguments['amount']}"
+
+    async def apay(amount: int) -> str:
+        """Pay."""
+        return f"paid {(await saver.aask('pay', {'amount': amount})).arguments['amount']}"
+
+    builder = StateGraph(MessagesState).add_node("tools", ToolNode([apay if is_async else pay]))
+    graph: Any = builder.add_edge(START, "tools").compile(saver)
+    call = {"name": "apay" if is_async else "pay", "args": {"amount": 42}, "id": "1"}
+
+    def run(given: Any) -> Any:
+        return asyncio.run(graph.ainvoke(given, RUN)) if is_async else graph.invoke(given, RUN)
+
+    asked = _question(run({"messages": [AIMessage("", tool_calls=[call])]}))
+    result = run(Command(resume=DANA.approve(asked)))
+    assert result["messages"][-1].content == "paid 42"
 
 
 def test_after_a_no_the_next_question_of_the_node_is_answered() -> None:

@@ -204,7 +204,7 @@ class Shop(House):
         return self.builder.compile(SealedSaver(self.ledger(), **options))
 
 
-def _run(thread: str) -> Any:
+def _run(thread: str | None) -> Any:
     return {"configurable": {"thread_id": thread}}
 
 
@@ -429,6 +429,23 @@ def test_an_input_that_cannot_be_kept_is_refused_before_a_task_runs(
     assert saver.ledger.threads() == []
     graph.invoke({"answer": "yes"}, _run("t"))
     assert ran == ["work"]
+
+
+def test_what_a_node_returned_and_cannot_be_kept_is_named_by_its_channel() -> None:
+    """Whether LangGraph first saves the node's write, or the checkpoint after it."""
+    saver = _saver()
+    graph = _line(("work", lambda _: {"answer": [{"a": Marker()}]}), "more").compile(saver)
+    config: Any = _run("t")
+    for durability in ("async", "sync"):
+        with pytest.raises(EncodeError, match=r"\['answer'\]\[0\]\['a'\] is of the type"):
+            graph.invoke({"answer": "yes"}, config, durability=durability)
+
+
+def test_a_path_is_no_ledger_and_a_run_without_a_thread_is_nobodys() -> None:
+    with pytest.raises(ConfigurationError, match="open_ledger"):
+        SealedSaver("state.db")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match="thread_id is None"):
+        _line("work").compile(_saver()).invoke({"amount": 1}, _run(None))
 
 
 @pytest.mark.parametrize("name", KEPT)

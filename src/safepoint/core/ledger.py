@@ -670,7 +670,8 @@ class Ledger:
 
         The links do not depend on the key, so an anchor stays valid; the target's own anchor is
         moved. A record that is there already, as this would write it, is left alone: repeat an
-        interrupted copy with the same keys. Stop the writers first.
+        interrupted copy with the same keys. Stop the writers first. Holds, denials and the journal
+        are not in the threads: they need a copy of their own.
 
         Args:
             target: the ledger to copy to. Ciphertext is copied as it is: use the same cipher.
