@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Final
 
 from safepoint.models.lint.answers import Found, answers_in, threads_in
-from safepoint.models.lint.names import DATA, HERE, Names, parameters
+from safepoint.models.lint.names import DATA, Names, parameters
 
 VARIABLE: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 VARIABLE_WHAT: Final = f"{VARIABLE} lets every load without a flag run what the file says."
@@ -28,10 +28,6 @@ _LOOKS: Final = frozenset(DATA["functions"]["looks"])
 _MOCKS: Final = frozenset({"mock", "unittest", "inspect"})
 _PARTIALS: Final = {"functools.partial", "functools.partialmethod"}
 _SETTERS: Final = frozenset({"__setitem__", "putenv", "setdefault", "setenv", "setitem"})
-_PATCHES: Final = re.compile(r".*\b(setattr|patch|patch\.(object|multiple))")
-# What mock calls. A list of values is returned, one after another, and not called.
-_CALLED: Final = frozenset({None, "new", "side_effect", "new_callable", "wraps", "value", "load"})
-_SHOWN: Final = (HERE, "mock.", "unittest.", "builtins.")
 _NEVER: Final = re.compile(r"(?!)")
 
 
@@ -118,9 +114,10 @@ class _Finder:
 
     def __init__(self, tree: ast.Module) -> None:
         self.names = Names(tree)
-        # Where a store has tenants, a thread belongs to whoever the request is from.
         loads = (n for n in self.names.nodes if isinstance(getattr(n, "ctx", None), ast.Load))
         self._used = {n.id for n in loads if isinstance(n, ast.Name)}
+        self._tried: dict[ast.Try | ast.TryStar, bool] = {}  # whether one loads with restriction
+        # Where a store has tenants, a thread belongs to whoever the request is from.
         self._has_tenants = any(getattr(each, "arg", "") == "tenant" for each in self.names.nodes)
 
     def look(self, node: ast.AST) -> Iterator[Found]:
@@ -206,7 +203,11 @@ class _Finder:
                 judged = "SL04", f"{name} without restriction, where a load before it has failed."
             if judged:
                 yield node, *judged
-        yield from self._patch(node)
+        if "builtins.setattr" in self.names.of(node.func) and len(node.args) > 1:
+            attr = self.names.text(node.args[1])
+            for name in (f"{each}.{attr}" for each in self.names.of(node.args[0])):
+                if loader_of(name) == "torch":
+                    yield node, "SL11", f"{name} is another function for the whole process."
 
     def _is_copy(self, node: ast.Call, name: str) -> bool:
         """Tell whether a call is `loads(dumps(x))`: no byte of it comes from elsewhere."""
@@ -220,9 +221,12 @@ class _Finder:
         while node is not around[node]:
             outer = around[node]
             if isinstance(node, ast.ExceptHandler) and isinstance(outer, ast.Try | ast.TryStar):
-                tried = [each for line in outer.body for each in ast.walk(line)]
-                calls = [each.func for each in tried if isinstance(each, ast.Call)]
-                if any(self._known(each, "torch", "open", "checkpoint") for each in calls):
+                if outer not in self._tried:
+                    tried = [each for line in outer.body for each in ast.walk(line)]
+                    calls = [each.func for each in tried if isinstance(each, ast.Call)]
+                    known = (self._known(each, "torch", "open", "checkpoint") for each in calls)
+                    self._tried[outer] = any(known)
+                if self._tried[outer]:
                     return True
             node = outer
         return False
@@ -232,33 +236,3 @@ class _Finder:
             text = self.names.text(value)
             if text is None or text.lower() in ON:
                 yield node, "SL06", VARIABLE_WHAT
-
-    def _patch(self, call: ast.Call) -> Iterator[Found]:
-        """Judge `setattr`, `mock.patch` and their like.
-
-        A test that gives torch.load a stand-in is as it should be, so a patch is told only if what
-        it puts there is another file's. What a stand-in of this file loads is told where it does.
-        """
-        functions = self.names.of(call.func)
-        if not any(map(_PATCHES.fullmatch, (_dotted(call.func), *functions))):
-            return
-        named: list[tuple[str | None, ast.expr]] = [(None, each) for each in call.args]
-        named += [(each.arg, each.value) for each in call.keywords if each.arg]
-        texts = {text for _, each in named if (text := self.names.text(each))}
-        ends = texts | {key for key, _ in named if key}
-        bases = texts | (self.names.of(named[0][1]) if named else set())
-        names = texts | {f"{base}.{end}" for base in bases for end in ends}
-        hit = {name for name in names if loader_of(name) == "torch"}
-        given = [name for key, each in named[1:] if key in _CALLED for name in self.names.of(each)]
-        foreign = {each for each in given if not each.startswith(_SHOWN)} - hit
-        if hit and (foreign or "builtins.setattr" in functions):
-            yield call, "SL11", f"{min(hit)} is patched with a function of another file."
-
-
-def _dotted(function: ast.expr) -> str:
-    """Return how a function is called here: mocker.patch.object."""
-    names = []
-    while isinstance(function, ast.Attribute):
-        names.append(function.attr)
-        function = function.value
-    return ".".join(["", *reversed(names)])
