@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from safepoint import CheckpointError, FileCheckpointStorage, Keyring, Ledger, SQLiteAnchor
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SQLiteAnchor
 from safepoint import SigningKey as Key
 
 THREAD = "order-7"
@@ -49,11 +47,3 @@ class Shop:
         record = file.read_bytes()
         assert old in record
         file.write_bytes(record.replace(old, new))
-
-
-def refused(error: type[CheckpointError], act: Callable[..., object], *arguments: Any) -> str:
-    """Return what is said when `act` is refused with exactly this error."""
-    with pytest.raises(error) as refusal:
-        act(*arguments)
-    assert type(refusal.value) is error
-    return str(refusal.value)

@@ -12,7 +12,8 @@ import pytest
 
 from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, LimitExceeded
 from safepoint import SigningKey as Key
-from tests.attacks.helpers import THREAD, Shop, refused
+from tests.attacks.helpers import THREAD, Shop
+from tests.house import refused
 
 MIB: Final = 1024 * 1024
 
@@ -102,10 +103,3 @@ def test_many_values_do_not_fill_the_memory(name: str, tmp_path: Path) -> None:
     outcome, growth = grown(tmp_path, "Codec().decode(data)", f"data = {HOSTILE[name]}")
     assert outcome in ("LimitExceeded", "DecodeError")
     assert growth < 64
-
-
-def test_the_heaviest_state_within_the_limits_is_as_heavy_as_the_page_says(tmp_path: Path) -> None:
-    prepare = "data = b'\\xdd' + (499_999).to_bytes(4) + b'\\x81\\xa1a\\x80' * 499_999"
-    outcome, growth = grown(tmp_path, "Codec().decode(data)", prepare)
-    assert outcome == "accepted"
-    assert 100 < growth < 250

@@ -169,24 +169,6 @@ def test_files_that_exhaust_end_as_our_error(tmp_path: Path) -> None:
         assert {look: said for look, said in told.items() if not refuses(said)} == {}, name
 
 
-@pytest.mark.deep
-def test_files_that_exhaust_do_so(tmp_path: Path) -> None:
-    """In a reader without limits of its own: these few show that the files are what they say."""
-    memory = ["9 bytes, a memo of 4 GB", "4 GB reserved for a bytearray"]
-    time, crash = "a key of tuples that double", "a million tuples deep, deflated"
-    files = write_all(tmp_path, EXHAUSTING)
-    few = Limits(memory=GIB, cpu=2)
-    plain = attempt(
-        "tests.corpus.acts:careless", {n: files[n] for n in (*memory, time)}, limits=few
-    )
-    torch = attempt(
-        "tests.corpus.acts:torch_weights_only", {crash: files[crash]}, imports=READY, limits=few
-    )
-    assert {name: one.said for name, one in (plain | torch).items()} == dict.fromkeys(
-        (*memory, time, crash), ""
-    )
-
-
 PAGE = ROOT / "docs" / "security" / "scanners.md"
 SIX_GB, MANY, BUSY, CRASH, WILD = (
     "a storage of 6 GB that is not there",

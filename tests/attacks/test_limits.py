@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from safepoint import NotOwner, SQLiteAnchor, Workflow
-from tests.attacks.helpers import THREAD, Shop, refused
+from tests.attacks.helpers import THREAD, Shop
+from tests.house import refused
 
 
 @pytest.fixture

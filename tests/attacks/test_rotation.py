@@ -15,9 +15,10 @@ import pytest
 from safepoint import Keyring, Ledger, RolledBack, SigningKey, SQLiteAnchor
 from safepoint.core.errors import SealBroken, Unavailable, Unsafe
 from safepoint.core.record import Place, seal
-from tests.attacks.helpers import THREAD, Shop, refused
+from tests.attacks.helpers import THREAD, Shop
 from tests.harness.blocks import ROOT
 from tests.harness.optional import need
+from tests.house import refused
 
 OLD = SigningKey.generate()
 NEW = SigningKey.generate()

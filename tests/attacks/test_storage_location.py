@@ -13,7 +13,7 @@ import pytest
 
 from safepoint.core.errors import Conflict, InvalidId, Unavailable, Unsafe
 from safepoint.stores.files import FileCheckpointStorage
-from tests.attacks.helpers import refused
+from tests.house import refused
 
 _TEXTS = r"""
 .. ../x ../../etc/passwd a/b /etc a\b ..\x A Order-7 con nul nul. com1 lpt0 . .next -x --help _x ~

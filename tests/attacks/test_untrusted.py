@@ -14,7 +14,8 @@ import pytest
 from safepoint import CheckpointError, Codec, Keyring, SealBroken, SigningKey, Workflow
 from safepoint.attacks import MARKER
 from safepoint.attacks.payload import marker_pickle
-from tests.attacks.helpers import THREAD, Shop, refused
+from tests.attacks.helpers import THREAD, Shop
+from tests.house import refused
 
 PREFIX = b"safepoint/1 record\n"
 

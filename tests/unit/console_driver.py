@@ -81,10 +81,6 @@ class Terminal:
         """Return the link that was printed last, and not used."""
         return self.wait(r"http://127\.0\.0\.1:\d+/\S+").group()
 
-    def new_link(self) -> str:
-        self.type("\n")
-        return self.link()
-
     def sign(self, passphrase: str = PASSPHRASE) -> None:
         self.wait(PROMPT)
         self.type(f"{passphrase}\n")

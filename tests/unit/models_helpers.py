@@ -43,22 +43,3 @@ def saved(path: Path, state: Any = None, *, legacy: bool = False) -> Path:
 
 def bits(tensor: torch.Tensor) -> bytes:
     return bytes(tensor.resolve_conj().contiguous().reshape(-1).view(torch.uint8).tolist())
-
-
-def same(one: Any, other: Any) -> bool:
-    """Compare two states: structure, types, and tensors to the last bit."""
-    if isinstance(one, torch.Tensor):
-        return (
-            isinstance(other, torch.Tensor)
-            and (one.dtype, one.shape) == (other.dtype, other.shape)
-            and bits(one) == bits(other)
-        )
-    if isinstance(one, dict):
-        return (
-            isinstance(other, dict)
-            and one.keys() == other.keys()
-            and all(same(item, other[key]) for key, item in one.items())
-        )
-    if isinstance(one, (list, tuple)):
-        return type(one) is type(other) and len(one) == len(other) and all(map(same, one, other))
-    return type(one) is type(other) and bool(one == other)

@@ -43,16 +43,14 @@ class Network:
         how: "before" it gets through, "during" what it asks for, or "after" that but before the
             answer; "" for never.
         times: how many times that happens.
-        away: let nobody in any more, once it has cut.
     """
 
-    def __init__(self, to: int, *, times: int = 1, away: bool = False) -> None:
+    def __init__(self, to: int, *, times: int = 1) -> None:
         self._to = to
         self.lost = 0
         self.when = b""
         self.how = ""
         self.times = times
-        self.away = away
         self._shut = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -106,9 +104,6 @@ class Network:
         if not self.how or self.when not in data or self.lost >= self.times:
             return False
         self.lost += 1
-        if self.away:
-            self._listener.shutdown(socket.SHUT_RDWR)
-            self._listener.close()
         if self.how != "before":
             server.sendall(data)
         if self.how == "after":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -21,9 +20,7 @@ from safepoint import (
     InMemoryCheckpointStorage,
     Policy,
     SigningKey,
-    Tool,
 )
-from safepoint.audit import audit
 from safepoint.core.errors import (
     ApprovalNeeded,
     CheckpointError,
@@ -105,16 +102,6 @@ def test_an_answer_counts_for_its_own_question_alone() -> None:
     desk.answers.put(dana, dana.approve(question))
     desk.go_on()
     assert len(desk.paid) == 1
-
-
-def test_a_no_that_was_put_holds_for_whichever_version_looks() -> None:
-    """A deploy comes between erin's no and the worker that finds it."""
-    desk = Desk(within=DAY)
-    desk.answers.put(erin, erin.deny(desk.starts()))
-    newer: State = {"version": "2", "migrations": {"1": dict}}
-    assert desk.go_on(tools=[Tool("bank")], **newer).denied
-    assert desk.go_on().denied
-    assert desk.paid == []
 
 
 def test_a_worker_reads_its_own_answers_and_none_of_ten_thousand_others() -> None:
@@ -277,29 +264,6 @@ def test_nobody_keeps_a_key_beside_what_it_vouches_for(tmp_path: Any) -> None:
     refused(Unsafe, lambda: answers.about(desk.starts(), Approvers({"erin": key})))
 
 
-def test_a_place_that_does_not_answer_lets_nothing_go_on() -> None:
-    desk = Desk()
-    question = desk.starts()
-    desk.shelf.down = True
-    refused(Unavailable, lambda: desk.answers.put(erin, erin.deny(question)))
-    refused(Unavailable, lambda: desk.go_on(dana.approve(question)))
-    desk.shelf.down = False
-    desk.go_on(dana.approve(question))
-    assert len(desk.paid) == 1
-
-
-def test_more_people_than_a_note_is_read_with_stop_nothing() -> None:
-    people = [Approver(f"p{number}", SigningKey.generate()) for number in range(17)]
-    desk = Desk()
-    listed = Approvers({each.name: each.key.public for each in people})
-    desk.gate = Gate(approvers=listed, answers=desk.answers)
-    question = desk.starts()
-    for each in people:
-        desk.answers.put(each, each.approve(question))
-    desk.go_on()
-    assert len(desk.paid) == 1
-
-
 # --- Holds
 
 
@@ -370,20 +334,6 @@ def test_a_resume_ends_a_wait_that_is_over_and_a_list_does_not() -> None:
     assert [each.thread for each in workflow.waiting(ledger)] == ["order-8"]
 
 
-def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
-    """The yes of a key that was revoked since does not count, and nobody acted upon it."""
-    desk = Desk(within=HOUR)
-    first = desk.starts()
-    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(first)])
-    people = revoking(DANA)
-    desk.gate = Gate(approvers=people, answers=desk.answers, operators=OPERATORS)
-    question = desk.workflow().question(desk.ledger(), "order-7")
-    assert question is not None
-    assert question.until == first.until
-    desk.go_on(erin.approve(question))
-    assert len(desk.paid) == 1
-
-
 @pytest.mark.parametrize("what", ["storage", "anchor", "journal"])
 def test_an_outage_does_not_look_like_nobody_waits(
     what: str, monkeypatch: pytest.MonkeyPatch
@@ -396,29 +346,6 @@ def test_an_outage_does_not_look_like_nobody_waits(
     down = {"storage": desk.storage, "anchor": desk.anchor, "journal": desk.journal._view.storage}
     monkeypatch.setattr(down[what], "read", lambda *_: 1 / 0)
     refused(Unavailable, lambda: [*desk.workflow().waiting(desk.ledger())])
-
-
-def test_the_audit_finds_who_waits_for_ever_and_no_fault_in_an_honest_end() -> None:
-    desk = Desk()
-    desk.starts("endless")
-    desk.within = timedelta(seconds=1)
-    for thread in ("ended", "over"):
-        desk.starts(thread)
-    time.sleep(1.1)
-    desk.workflow().resume(desk.ledger(), "ended")
-    desk.within = DAY
-    desk.starts("held")
-    hold(desk, thread="held")
-    found = {(each.where, each.id) for each in audit(desk.ledger(), gate=desk.gate, rule="SP31")}
-    assert found == {
-        ("endless", "SP31.no-end"),
-        ("over", "SP31.over"),
-        ("held", "SP31.held"),
-    }
-    desk.shelf.chains = {}
-    assert ("held", "SP31.seal-broken") in {
-        (each.where, each.id) for each in audit(desk.ledger(), gate=desk.gate, rule="SP31")
-    }
 
 
 # --- Amounts

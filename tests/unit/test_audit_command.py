@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -47,31 +44,6 @@ def rules(lines: list[str]) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        ("", "name a PATH or --store NAME, or write safepoint.toml with [audit] and paths ="),
-        (
-            "postgresql://x",
-            "a connection string is not a PATH: name a store of it in safepoint.toml",
-        ),
-    ],
-)
-def test_wrong_options_are_one_line(out: Any, arguments: str, line: str) -> None:
-    code, lines, [said] = out(arguments.split())
-    assert (code, lines) == (2, [])
-    assert said.startswith(f"safepoint audit: {line}")
-    assert said.endswith(". Try: safepoint audit --help")
-
-
-@pytest.mark.parametrize("parts", [{"key": ["a\0b"]}, {"people": 0}, {"name": ""}])
-def test_a_wrong_value_is_one_line_and_no_traceback(
-    deployed: Deployed, out: Any, parts: dict[str, object]
-) -> None:
-    code, lines, err = out(deployed.arguments(**parts))
-    assert (code, lines, len(err)) == (2, [], 1)
-
-
-@pytest.mark.parametrize(
     ("part", "value", "which"),
     [
         ("anchor", "none", "SP15.unavailable"),
@@ -88,20 +60,6 @@ def test_a_part_that_is_refused_hides_nothing_else(
     code, lines, err = out(deployed.arguments(**{part: given}))
     assert (code, err) == (1, [])
     assert {which, "SP04.mode"} <= {line.split()[0] for line in lines}
-
-
-@pytest.mark.parametrize(
-    "path", ["", "a\0b", "\ud800", "no\nsuch", "x\udcff", "x" * 300, "x/" * 5000, "/dev/null/x"]
-)
-def test_odd_paths_give_one_line_and_no_traceback(
-    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: Any
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    code, lines, err = out([path])
-    assert (code, lines, len(err), err[0].isascii()) == (2, [], 1, True)
-    odd = tmp_path / "a\nb\udcff"
-    odd.mkdir(mode=0o700)
-    assert out([str(odd)])[1][0].startswith(f"SP02.empty note: $'{tmp_path}/a\\x0ab\\xff' holds no")
 
 
 # --- what goes wrong on the way
@@ -124,20 +82,3 @@ def test_a_check_that_fails_is_said_and_the_others_are_made(
     assert (code, err) == (2, [])
     assert {*lines[:-1]} - {*whole} == {f"audit.failed error: {deployed.storage} {failed}"}
     assert {"SP15", "SP10"} - {{"contents": "SP10", "records": "SP15"}.get(name)} <= rules(lines)
-
-
-def test_how_far_it_is_stands_on_a_terminal_alone_and_is_gone_at_the_end(
-    tmp_path: Path, out: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for number in range(5):
-        (tmp_path / f"{number}.json").write_text("{}")
-    clock = count(0, 10)
-    monkeypatch.setattr("safepoint.shared.terminal.time.monotonic", lambda: next(clock))
-    for shows in (True, False):
-        stream = io.StringIO()
-        monkeypatch.setattr(stream, "isatty", lambda shows=shows: shows)
-        monkeypatch.setattr(sys, "__stderr__", stream)
-        assert out([str(tmp_path)])[2] == []
-        lines = [each for each in stream.getvalue().split("\r") if each]
-        last = "Looked at 5 files and records"
-        assert lines[-2:] == ([last, " " * len(last)] if shows else [])

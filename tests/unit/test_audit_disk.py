@@ -76,26 +76,17 @@ def cases(table: Table) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(("expected", "plant"), table.values(), ids=table)
 
 
-def moved(root: Path) -> None:
-    root.rename(root.parent / "moved")
-    root.symlink_to(root.parent / "moved")
-
-
 LOCATION: Table = {
     "above, sticky": ("", lambda r: r.parent.chmod(0o1770)),
     "a publish that a crash cut short": ("", lambda r: (r / "a/.next").hardlink_to(record(r, 6))),
     "what is no record": ("", lambda r: made(r / "a/stranger.txt", mode=0o666)),
     "a record that others write": ("SP04.writable", lambda r: record(r, 2).chmod(0o666)),
-    "a thread that others write": ("SP04.writable", lambda r: (r / "b").chmod(0o777)),
-    "a link": ("SP04.link", moved),
     "a record that is a link": ("SP04.link", lambda r: record(r, 7).symlink_to("/etc/passwd")),
-    "a thread that is a file": ("SP04.other-kind", lambda r: made(r / "c")),
     "above, everybody": ("SP04.replaceable", lambda r: r.parent.chmod(0o707)),
     "a record with a second name": (
         "SP04.hard-link",
         lambda r: (r.parent / "second").hardlink_to(record(r, 2)),
     ),
-    "read": ("SP01.readable", lambda r: r.chmod(0o710)),
     "entered": ("SP01.readable", lambda r: r.chmod(0o701)),
     "a worktree": ("SP01.work-tree", lambda r: (r.parent / ".git").touch()),
 }
@@ -116,17 +107,6 @@ def test_where_it_lies(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert located(root) == "SP01.network"
 
 
-def test_the_temporary_folders_are_those_of_the_system_and_of_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.undo()
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    for name in ("TEMP", "TMP"):
-        monkeypatch.delenv(name, raising=False)
-    system = map(os.path.realpath, ("/tmp", "/var/tmp"))  # noqa: S108
-    assert folder.temp_folders() == [*system, str(tmp_path)]
-
-
 def close(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
     """Let folders be closed, as they would be for a user who is not root."""
 
@@ -145,7 +125,7 @@ def close(monkeypatch: pytest.MonkeyPatch, *closed: Path) -> None:
 # --- the parts of a store
 
 
-@pytest.mark.parametrize("where", ["", "/inside", "/..", "-link"])
+@pytest.mark.parametrize("where", ["/..", "-link"])
 def test_parts_in_one_place(root: Path, where: str) -> None:
     path = Path(f"{root}{where}")
     if where == "-link":
@@ -153,18 +133,6 @@ def test_parts_in_one_place(root: Path, where: str) -> None:
     path.mkdir(mode=0o700, exist_ok=True)
     found = ids(check_places({"storage": str(root), "journal": str(path)}))
     assert "SP22.together" in found
-
-
-def test_a_key_that_others_can_reach_or_that_cannot_be_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    key = tmp_path / "keys/key"
-    SigningKey.from_file(key, create=True)
-    for mode in (0o640, 0o604, 0o620, 0o610):
-        key.chmod(mode)
-        assert ids(check_places({}, [str(key)])) == "SP22.key-mode"
-    close(monkeypatch, key)
-    assert ids(check_places({}, [str(key)])) == "SP22.unseen"
 
 
 # --- owners

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from safepoint import audit
-from safepoint.audit.finding import CATALOGUE, finding, refused
+from safepoint.audit.finding import CATALOGUE, finding
 from safepoint.core import errors, files
 from safepoint.models.lint import IDS
 from safepoint.stores import disk
@@ -62,20 +62,6 @@ def test_what_is_found_is_in_the_catalogue_and_the_other_way_round() -> None:
     found = {each for tree in TREES for each in ids(tree)}
     assert refusals.isdisjoint(found)
     assert found | refusals | linted == set(CATALOGUE)
-
-
-def test_what_the_library_refuses_has_an_id_of_its_own() -> None:
-    broken = refused("SP12", errors.SealBroken("It broke.", "Mend it."), "order-7")
-    assert str(broken) == "SP12.seal-broken error: It broke. Mend it."
-    assert refused("SP04", errors.Unsafe("", "", "link"), "/x").id == "SP04.link"
-    ours = type("Ours", (errors.RolledBack,), {})  # of an application
-    assert refused("SP15", ours("", ""), "order-7").id == "SP15.rolled-back"
-
-
-def test_no_finding_of_a_rule_stands_before_one_of_any() -> None:
-    shared = {which.removeprefix("any.") for which in CATALOGUE if which.startswith("any.")}
-    own = {which.partition(".")[2] for which in CATALOGUE if not which.startswith("any.")}
-    assert shared.isdisjoint(own)
 
 
 def test_each_call_fills_the_blanks_and_no_others() -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 from contextlib import redirect_stdout
 from dataclasses import replace
 from datetime import date, timedelta
@@ -163,15 +162,12 @@ def test_places_are_relative_to_here_and_a_thread_has_a_name(
     assert [each.get("logicalLocations") for each in places if "logicalLocations" in each] == [
         [{"fullyQualifiedName": "order-7"}]
     ]
-    lines = said(report(*found), "github").splitlines()
-    files = [re.findall("file=([^,]*),", line) for line in lines]
     load = replace(WARNING, where="train me.py", what="'train me.py':12:5 has SL01: it loads.")
     (shown, _) = said(report(load), "github").splitlines()
     assert shown.startswith("::warning file=train me.py,line=12,col=5,title=SP03.pickle::")
     (result,) = read_sarif(said(report(load), "sarif"))["runs"][0]["results"]
     region = result["locations"][0]["physicalLocation"]["region"]
     assert region == {"startLine": 12, "startColumn": 5}
-    assert files == [["models/x"], ["train me.py"], ["/srv/x"], [], [], [str(tmp_path)], []]
 
 
 def test_a_fingerprint_stays_when_the_words_change_and_no_two_are_one() -> None:
@@ -192,9 +188,7 @@ FITS = {
     "what begins like it": ("models", "/repo/models-2/a.pkl", False),
     "absolute": ("/srv/state", "/srv/state/x", True),
     "what is no path": ("order-7", "order-7", True),
-    "of which store, it does not say": ("order-7", "/repo/state#order-7", False),
     "a thread of a store": ("state#order-7", "/repo/state#order-7", True),
-    "not all threads of a store": ("state", "/repo/state#order-7", False),
 }
 
 
@@ -227,13 +221,10 @@ GOOD = {"id": '"SP13.unseen"', "place": '"x"', "reason": '"Moves in May."', "unt
 REFUSED = {
     "no reason": ({"reason": None}, "has no reason"),
     "another key": ({"untli": "1"}, "has 1 as untli"),
-    "a reason of one word": ({"reason": '"ok"'}, "has 'ok' as reason"),
     "a date in quotes": ({"until": '"2027-05-31"'}, "has '2027-05-31' as until"),
     "a rule": ({"id": '"SP03"'}, "has 'SP03' as id"),
     "no such id": ({"id": '"SP03.pickel"'}, "has 'SP03.pickel' as id"),
     "the audit's own": ({"id": '"audit.expired"'}, "has 'audit.expired' as id"),
-    "a number": ({"id": "3"}, "has 3 as id"),
-    "no place": ({"place": '""'}, "has '' as place"),
 }
 
 
@@ -262,4 +253,3 @@ def test_entries_are_tables(tmp_path: Path) -> None:
     file.write_text("audit.accept = 3")
     with pytest.raises(ConfigurationError, match="is not a list of tables"):
         entries(settings.read(file))
-    assert entries(settings.Settings(None, {"audit": {}})) == []

@@ -110,14 +110,10 @@ def ids(found: Iterable[Finding]) -> str:
 FLAWS = {
     "alter role worker bypassrls": "power",
     "alter role team createrole; grant team to worker with inherit false": "power",
-    "alter role team superuser; grant team to worker": "power",
     "alter role safepoint_reader login": "power",
     "grant team to worker; grant pg_execute_server_program to team": "needless",
-    "grant safepoint_owner to worker": "needless",
     "grant team to worker; grant safepoint_anchor to team": "needless",
     "alter table safepoint.actions owner to worker": "owner",
-    "alter schema safepoint owner to mally": "owner",
-    "alter domain safepoint.record owner to mally": "owner",
     "alter function safepoint_anchor.rewind owner to mally": "owner",
     "grant update, delete on safepoint.records to worker": "granted granted",
     "grant usage on schema safepoint to mally; grant update (owner) on safepoint.threads to mally"
@@ -125,7 +121,6 @@ FLAWS = {
         "granted granted granted"
     ),
     "grant execute on function safepoint.discard to mally": "granted",
-    "grant create on schema safepoint to worker": "granted",
     "grant select on safepoint.records to public": "granted",
     "grant set on parameter session_replication_role to worker": "granted",
     "grant safepoint_owner to mally": "owner-member",
@@ -133,21 +128,14 @@ FLAWS = {
 # What is done to what create_schema made, and what is found in which part.
 CHANGED = {
     "alter table safepoint.records drop constraint records_pkey": "SP13",
-    "alter domain safepoint.record drop constraint record_check": "SP13",
     "alter table safepoint_journal.records add constraint no_more check (sequence < 2)": "SP20",
-    "create unique index once on safepoint.actions (thread)": "SP13",
     "create policy hide on safepoint.records for select using (sequence <> 2)": "SP13",
     "alter table safepoint_answers.records disable row level security": "SP19",
     "alter policy tenant on safepoint.actions with check (true)": "SP13",
-    "alter table safepoint.threads alter column first set default 5": "SP13",
-    "alter table safepoint.actions set unlogged": "SP13",
     "drop table safepoint_anchor.rewinds": "SP15",
     "create view safepoint.own as select 1": "SP13",
-    "create type safepoint.pair as (a int, b int)": "SP13",
     "alter table safepoint.records disable trigger keep": "SP13",
-    "drop trigger refuse on safepoint_answers.records": "SP19",
     "create rule gone as on insert to safepoint_journal.records do instead nothing": "SP20",
-    "alter function safepoint.keep() security invoker": "SP13",
     "create or replace function safepoint_anchor.refuse() returns trigger language plpgsql"
     " set search_path = pg_catalog, pg_temp as $$begin return null; end$$": "SP15",
     "alter default privileges for role safepoint_owner in schema safepoint grant execute on"
@@ -290,15 +278,13 @@ def test_nothing_is_changed(server: Server, name: str) -> None:
     assert "in a read-only transaction" in caught.value.what
 
 
-@pytest.mark.parametrize("change", [{"dbname": "postgres"}, {"dbname": "nowhere"}])
 def test_a_server_that_cannot_be_looked_at_is_one_line(
     server: Server,
     name: str,
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
-    change: dict[str, Any],
 ) -> None:
-    where = make_conninfo(dsn(server, name), **change)
+    where = make_conninfo(dsn(server, name), dbname="nowhere")
     with pytest.raises(Unavailable) as caught:
         check_postgres({"store": where})
     assert main(["audit", *named(tmp_path / "told.toml", storage=where)]) == 2
@@ -337,7 +323,6 @@ def test_the_command_looks_and_verifies(
     known = f"database '{name}' (login 'worker')"
     assert run(storage=store) == (2, [*unseen, "SP02.no-key"])
     assert f"The login of {known} sees the threads of tenant 'acme' alone, and" in lines[0]
-    assert run(**sealed) == (1, ["SP15.no-anchor", *unseen])
     anchored = {**sealed, "anchor": anchor}
     assert run(**anchored) == (2, ["SP05.one-server", *unseen])
     # An attacker who is the owner cuts off the newest record: the anchor tells.
@@ -350,9 +335,5 @@ def test_the_command_looks_and_verifies(
     lines.clear()
     assert run(**anchored)[1][0] == "SP15.rolled-back"
     assert " error: Tenant acme: order-7 ends at #2, and the anchor has seen #3" in lines[0]
-    # The login of another tenant sees none of it, and is not told that all is well.
-    assign(server.dsn(database=name), "heads", "globex")
-    assert run(**anchored)[0] == 1
-    assert "has the threads of tenant 'globex' for this login" in " ".join(lines)
     assign(server.dsn(database=name), "worker", every_tenant=True)
     assert ids(looked(server, name)) == "every-tenant"

@@ -26,8 +26,6 @@ from safepoint import (
     Codec,
     FileCheckpointStorage,
     Gate,
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
     Keyring,
     Ledger,
     Limits,
@@ -54,7 +52,6 @@ GATE = Gate(approvers=PEOPLE)
 TWO = Gate(Policy({Reason.ASKED: 2, Reason.OLD_CHECKPOINT: 2}), PEOPLE)
 LOOSE = Gate(Policy({Reason.OLD_CHECKPOINT: 0, Reason.TOOLS_ADDED: 0}), PEOPLE)
 NEVER = Gate(Policy({Reason.ASKED: None, Reason.OLD_CHECKPOINT: None}), PEOPLE)
-BRIEF = Gate(Policy(lifetime=timedelta(minutes=1)), PEOPLE)
 MAIL = Tool("mail", permissions=["read"])
 ZERO = "sha256:" + "0" * 64
 NEWER: State = {"version": "2", "migrations": {"1": dict}}
@@ -308,10 +305,6 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
         after(Desk.asks, lambda d, _: d.note(d.asked()), lambda d, _: d.step()),
     ),
     "on after a no": ("SP19.denied", after(denied, lambda d, _: d.step())),
-    "a yes after a no": (
-        "SP19.denied",
-        after(denied, lambda d, _: d.note(d.asked(), yes(d.asked())), lambda d, _: d.step()),
-    ),
     "used again": ("SP19.not-counted SP19.unanswered", used_again),
     "of another end": ("SP19.not-counted SP19.unanswered", lie(head=Head(3, ZERO))),
     "too few": ("SP19.too-few", USED),
@@ -319,24 +312,19 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
     "back, and nobody approved it": ("SP19.too-few", LET_BACK),
     "a new tool": ("SP19.too-few", wider(MAIL)),
     "an amount that takes two": ("SP19.not-allowed", USED),
-    "valid for too long": ("SP19.late", USED),
     "later": ("SP19.late", late(61)),
     "of the first day": ("SP19.late", of_the_first_day),
     "by a key that was revoked": ("SP19.revoked", USED),
-    "a no by a key that was revoked": ("SP19.revoked", denied),
     "a minute late": ("", late(59)),
     "another version": ("", resumed()),
     "a new tool, as the policy lets": ("", wider(MAIL)),
     "from #9": ("SP16.not-there", lie(checkpoint=Head(9, ZERO))),
     "of another amount": ("SP19.not-counted", lie(arguments={"amount": 5_000_000})),
-    "of a part": ("SP19.not-counted", lie(scope="a drill")),
-    "with another deadline": ("SP19.not-counted", lie(until="")),
     "of a tenant": ("SP19.not-counted SP19.not-counted", lie(tenant="acme")),
     "another version, for another reason": (
         "SP19.not-counted SP17.unexplained",
         resumed(reasons=("tools-added",)),
     ),
-    "another version, of another app": ("SP17.unexplained", resumed(app="invoice@3")),
     "another workflow": ("SP17.unexplained", resumed(app="refund@2", write={"app": "refund@2"})),
     "another version, not said": (
         "SP17.unexplained",
@@ -356,10 +344,6 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
         "SP16.no-resume",
         after(Desk.begin, lambda d, _: d.write(done=["fetch", "ask"])),
     ),
-    "steps undone": (
-        "SP16.no-resume",
-        after(lambda d: d.begin().step(), lambda d, _: d.write(done=[])),
-    ),
     "back": ("SP16.back", WENT_BACK),
     "back, as the policy lets anybody": ("SP16.back", LET_BACK),
     "back, pruned since": (
@@ -372,17 +356,14 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
         "SP19.first-kept",
         after(Desk.asks, lambda d, t: d.resume(t).step(), lambda d, _: d.prune()),
     ),
-    "pruned, the pause": ("SP19.first-kept", after(Desk.asks, lambda d, _: d.prune())),
 }
 # Whom the audit is told of, where it is not dana or erin, one of them, within an hour.
 GATES: dict[str, Gate] = {
     "too few": TWO,
     "what nobody may approve": NEVER,
     "an amount that takes two": Gate(Policy(may={"pay": [May(people=2)]}), PEOPLE),
-    "valid for too long": BRIEF,
     "by a key that was revoked": without(DANA),
     "with nobody to check it": Gate(),
-    "a no by a key that was revoked": without(ERIN),
     "back, as the policy lets anybody": LOOSE,
     "a new tool, as the policy lets": LOOSE,
 }
@@ -483,31 +464,11 @@ def test_what_is_encrypted_is_verified_and_is_not_said_to_be_right(desk: Desk) -
     records[2] = records[2][:-9] + b"x" + records[2][-8:]
     assert ("SP12.seal-broken", "error") in found()
 
-    desk.storage, desk.anchor = InMemoryCheckpointStorage(), InMemoryAnchor()
-    desk.asks()
-    desk.step()
-    before = found()
-    closed().save("order-7", {}, app="invoice@1")
-    assert ("SP19.unanswered", "error") in before
-    assert set(found()) == {*before, *hidden("warning")}
-
-
-def test_what_was_deleted_and_not_erased_or_cannot_be_asked(desk: Desk) -> None:
-    class Down(InMemoryAnchor):
-        def threads(self, store: str) -> list[str]:
-            raise OSError
-
-    desk.asks()
-    desk.ledger().delete("order-7")
-    assert desk.found() == []
-    [finding] = audit(desk.ledger(anchor=Down()), gate=GATE, rule="SP15")
-    assert finding.severity == "error"
-
 
 # --- the approvers' keys
 
 
-@pytest.mark.parametrize("place", ["people/secret", "keys/dana", "keys/link"])
+@pytest.mark.parametrize("place", ["people/secret", "keys/link"])
 def test_an_approvers_secret_on_the_workers_machine_is_an_error(tmp_path: Path, place: str) -> None:
     """A file that is no key, because others can read it, is a secret all the same."""
     for each in ("people", "away"):
@@ -517,10 +478,6 @@ def test_an_approvers_secret_on_the_workers_machine_is_an_error(tmp_path: Path, 
     keys = Keyring(SigningKey.from_file(tmp_path / "keys/writer.key", create=True))
     ledger = Ledger(FileCheckpointStorage(tmp_path / "state"), store="invoices", keys=keys)
     ERIN.to_file(tmp_path / "keys/somebody-else")
-    (tmp_path / "keys/broken").write_text(
-        "-----BEGIN OPENSSH PRIVATE KEY-----\nnonsense\n-----END OPENSSH PRIVATE KEY-----\n"
-    )
-    (tmp_path / "keys/pipe").symlink_to(tmp_path / "nowhere")
     gate = Gate(approvers=Approvers({"dana": VerifyingKey.from_file(tmp_path / "people/dana.pub")}))
     if place.endswith("link"):
         (tmp_path / place).symlink_to(tmp_path / "away/dana")

@@ -37,7 +37,7 @@ from tests.unit.console_driver import (
     console,
     until,
 )
-from tests.unit.test_deciding import Office, listed, tree
+from tests.unit.test_deciding import Office, tree
 
 DANA = ("--key", "dana.locked")
 OPAL = ("--operator-key", "opal.locked")
@@ -137,24 +137,10 @@ def other_verb(place: Place, thread: str) -> Answer:
     return place.tab.post(place.run(thread).form("deny"), verb="approve")
 
 
-def guessed(place: Place, thread: str) -> Answer:
-    return place.tab.post(place.run(thread).form("approve"), form="0" * 32)
-
-
 def of_another_console(place: Place, thread: str) -> Answer:
     form = place.operator.get(f"/run/invoices/{thread}").form("hold")
     here = place.run(thread).form("approve")
     return place.tab.post(here, form=form.fields["form"], verb="hold", why="x")
-
-
-def twice_in_one(place: Place, thread: str) -> Answer:
-    form = place.run(thread).form("approve")
-    body = f"form={form.fields['form']}&verb=approve&verb=deny"
-    return place.tab.send("POST", form.action, body, {"Origin": place.tab.origin})
-
-
-def too_long(place: Place, thread: str) -> Answer:
-    return place.tab.post(place.run(thread).form("deny"), why="x" * 1001)
 
 
 def held_without_a_reason(place: Place, thread: str) -> Answer:
@@ -174,10 +160,7 @@ def by_a_link(place: Place, thread: str) -> Answer:
 FLAWS: dict[str, tuple[Callable[[Place, str], Answer], int, str]] = {
     "stale page: the run has moved on": (stale, 409, "waits for nobody."),
     "a button that sends another verb": (other_verb, 409, "knows no such form"),
-    "a form that is guessed": (guessed, 409, "knows no such form"),
     "a form of another console": (of_another_console, 409, "knows no such form"),
-    "a field that is there twice": (twice_in_one, 400, "is not a form of this console"),
-    "a reason that pushes the rest away": (too_long, 400, "1001 characters"),
     "a hold that says no reason": (held_without_a_reason, 400, "A hold needs a reason."),
     "a writer who signals another tenant's run": (nobodys, 404, ""),
     "an approval by a link": (by_a_link, 405, ""),
@@ -268,7 +251,7 @@ def test_what_does_not_unlock_the_key_signs_nothing(place: Place) -> None:
 
 
 def test_nobody_types_in_time(tmp_path: Path) -> None:
-    """What is typed too late, or after Ctrl-Z, is not shown, either; and Enter is still heard."""
+    """What is typed too late is not shown, either; and Enter is still heard."""
     office = Office(tmp_path)
     locked(office, "dana")
     office.start()
@@ -281,25 +264,7 @@ def test_nobody_types_in_time(tmp_path: Path) -> None:
         assert "No passphrase was typed." in tab.follow(sent).text
         terminal.type(f"{PASSPHRASE[9:]}\n")
         terminal.link()
-        terminal.go_on()
-        until(lambda: not terminal.echoes())
-        terminal.type(PASSPHRASE)
-        terminal.new_link()
         assert not any(each in terminal.screen for each in ("four", "words", "tests"))
-    assert tree(tmp_path / "answers") == {}
-
-
-def test_what_fails_while_somebody_types_is_not_called_signed(tmp_path: Path) -> None:
-    office = Office(tmp_path)
-    locked(office, "dana")
-    office.start()
-    with console(tmp_path, *DANA) as terminal:
-        tab = Tab(terminal.link())
-        sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
-        terminal.wait(PROMPT)
-        (tmp_path / "anchor").rename(tmp_path / "elsewhere")
-        terminal.type(f"{PASSPHRASE}\n")
-        assert "Nothing was signed" in tab.follow(sent).text
     assert tree(tmp_path / "answers") == {}
 
 
@@ -348,34 +313,6 @@ def test_whoever_is_not_listed_does_not_begin(tmp_path: Path) -> None:
     with console(tmp_path, "--operator-key", "dana.locked") as terminal:
         assert terminal.ended() == 1
         assert "is not one that an operator of invoices is known by" in terminal.screen
-    second = (tmp_path / "safepoint.toml").read_text().replace("invoices", "refunds")
-    with (tmp_path / "safepoint.toml").open("a") as file:
-        file.write("\n" + second.replace('"approvers"', '"others"'))
-    listed(office.keys["erin"], tmp_path / "others/erin.pub")
-    with console(tmp_path, *DANA) as terminal:  # in one of them
-        terminal.wait("is not one that an approver of refunds is known by")
-        terminal.link()
-
-
-def test_one_key_has_the_name_that_each_store_knows_it_by(tmp_path: Path) -> None:
-    """Of two stores, neither gives the other its name: a signature counts in both."""
-    office, file = Office(tmp_path), tmp_path / "safepoint.toml"
-    locked(office, "dana")
-    office.start()
-    second = file.read_text().replace("invoices", "refunds").replace('"approvers"', '"others"')
-    second = second.replace('"state"', '"second"')
-    file.write_text(f"{file.read_text()}\n{second}")
-    (tmp_path / "second").mkdir(mode=0o700)
-    listed(office.keys["dana"], tmp_path / "others/lee.pub")
-    with console(tmp_path, *DANA) as terminal:
-        tab = Tab(terminal.link())
-        assert "dana or lee, approves" in tab.get("/").text
-        sent = tab.post(tab.get("/run/invoices/order-7").form("approve"))
-        assert sent.status == 303
-        terminal.sign()
-        assert "dana approved 'pay' in order-7." in tab.follow(sent).text
-        assert "APPROVE, as dana" in terminal.screen
-        assert "lee signs:" not in terminal.screen
 
 
 def test_settings_are_those_of_now_for_one_tenant(tmp_path: Path) -> None:
@@ -395,21 +332,13 @@ def test_settings_are_those_of_now_for_one_tenant(tmp_path: Path) -> None:
         terminal.wait(PROMPT)
         assert "tenant: acme" in terminal.screen
         mays = tmp_path / "approvers/dana.pub"
-        mays.rename(gone := tmp_path / "approvers/revoked/dana.pub")
+        mays.rename(tmp_path / "approvers/revoked/dana.pub")
         terminal.type(f"{PASSPHRASE}\n")
         assert "is not one that an approver of invoices is known by" in tab.follow(sent).text
         assert tab.post(forms[1]).status == 409
-        gone.rename(mays)
         file.write_text(text.replace('"state"', '"other"'))
         page = tab.get("/run/invoices/order-7")
         assert (page.status, "The settings of invoices have changed" in page.text) == (503, True)
-        file.write_text(text)
-        form = tab.get("/run/invoices/order-7").form("approve")
-        sent = tab.post(form)
-        terminal.sign()
-        assert "in @acme/order-7" in tab.follow(sent).text
-        until(lambda: "1 of 1 approved" in tab.get("/").text)
-        assert tab.get("/").text.count("order-7") == 1
 
 
 def test_a_machine_that_could_write_what_it_approves_says_so(
@@ -442,8 +371,6 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         refused = {
             "--key dana.key": "Give it one: ssh-keygen -p -a 64 -f dana.key",
-            "--key none": "ssh-keygen -t ed25519 -a 64 -f none",
-            "--port 99999": "port must be 0-65535. Name another",
             f"--port {taken.getsockname()[1]}": "The console cannot listen at",
         }
         begin = "from safepoint.command.cli import main\n" + "".join(
@@ -453,13 +380,11 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
             for why in refused.values():
                 terminal.wait(f"{re.escape(why)}[^\\0]*?status 2\n")
             assert terminal.ended() == 2
-            assert "There is no store nowhere" in terminal.screen
+            assert "names other stores, and not nowhere" in terminal.screen
             assert "Traceback" not in terminal.screen
-    for package in ("starlette", "jinja2"):
-        begin = f"import sys; sys.modules[{package!r}] = None"
-        with console(tmp_path, begin=begin) as terminal:
-            assert (terminal.ended(), "needs" in terminal.screen) == (2, True)
-            assert "Traceback" not in terminal.screen
+    with console(tmp_path, begin="import sys; sys.modules['starlette'] = None") as terminal:
+        assert (terminal.ended(), "needs" in terminal.screen) == (2, True)
+        assert "Traceback" not in terminal.screen
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import select
 import socket
@@ -10,7 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
@@ -25,18 +24,15 @@ from safepoint.console.door import (
     HEADERS,
     SESSION_SECONDS,
     WRONG_PER_MINUTE,
-    Door,
     listening,
 )
 from tests.unit.door_helpers import (
     PATIENCE,
     Answered,
     Asked,
-    Behind,
     Console,
     answer,
     console,
-    running,
 )
 
 Change = Callable[[Asked], Asked | bytes]
@@ -98,7 +94,7 @@ def cookie(changed: Callable[[str, str], str]) -> Change:
 
 
 page, style, form, link = Console.page, Console.style, Console.form, Console.link
-TYPES = ("text/plain", "multipart/form-data; boundary=x", "application/json")
+TYPES = ("text/plain", "application/json")
 UPGRADE = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec_WebSocket_Version": "13"}
 
 ATTACKS = [
@@ -106,32 +102,22 @@ ATTACKS = [
     Attack("link from another port", page, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
     Attack("link from another site", page, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
     Attack("address typed", page, headers(Sec_Fetch_Site="none"), 403, CSRF),
-    Attack("old browser", page, headers(Sec_Fetch_Site=""), 403, CSRF),
     Attack("two sites", page, also(Sec_Fetch_Site="same-origin"), 400, READINGS),
     Attack("form of another port", form, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
     Attack("form of another site", form, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
-    Attack("form of nowhere", form, headers(Sec_Fetch_Site="none"), 403, CSRF),
     Attack("other origin", form, headers(Origin="http://127.0.0.1:1"), 403, CSRF),
-    Attack("other origin of a page", page, headers(Origin="http://127.0.0.1:1"), 403, CSRF),
     Attack("origin of a sandbox", form, headers(Origin="null"), 403, CSRF),
     Attack("no origin", form, headers(Origin=""), 403, CSRF),
     Attack("two origins", form, also(Origin="http://127.0.0.1:1"), 400, CSRF),
     *(Attack(f"form as {t}", form, headers(Content_Type=t), 415, CSRF) for t in TYPES),
     Attack("frame", page, headers(Sec_Fetch_Dest="iframe"), 403, FRAMING),
-    Attack("object", page, headers(Sec_Fetch_Dest="object"), 403, FRAMING),
-    Attack("image", style, headers(Sec_Fetch_Dest="image"), 403, CSRF),
     Attack("script", style, headers(Sec_Fetch_Dest="script"), 403, CSRF),
     Attack("fetch", style, headers(Sec_Fetch_Mode="cors", Sec_Fetch_Dest="empty"), 403, CSRF),
-    Attack("fetch of a form", form, headers(Sec_Fetch_Dest="empty"), 403, CSRF),
     Attack("question before CORS", page, method("OPTIONS"), 405, CSRF),
     Attack("WebSocket", page, headers(**UPGRADE), 400, SOCKET),
-    Attack("its mode", page, headers(Sec_Fetch_Mode="websocket"), 403, SOCKET),
     # Another name.
     Attack("other host", page, headers(Host="evil.example"), 421, REBINDING),
-    Attack("other port", page, headers(Host="127.0.0.1:1"), 421, REBINDING),
     Attack("no port", page, headers(Host="127.0.0.1"), 421, REBINDING),
-    Attack("localhost", page, headers(Host="localhost"), 421, REBINDING),
-    Attack("rebound link", link, headers(Host="evil.example"), 421, REBINDING),
     Attack("two hosts", page, also(Host="evil.example"), 400, REBINDING),
     Attack("no host", page, lambda good: good.but(("Host", ""), version="1.0"), 421, REBINDING),
     Attack(
@@ -140,9 +126,7 @@ ATTACKS = [
         *(421, HOST_URL),
     ),
     # Another path.
-    Attack("health outside", page, path(lambda _: "/health"), 404, HEALTH),
     Attack("health beside", page, path(lambda home: f"{home[:-1]}x/health"), 404, HEALTH),
-    Attack("home without a slash", page, path(lambda home: home[:-1]), 404, HEALTH),
     Attack(
         *("health without a cookie", page),
         lambda good: good.but(("Cookie", ""), path=f"{good.path}health"),
@@ -150,21 +134,17 @@ ATTACKS = [
     ),
     Attack("style without a cookie", style, headers(Cookie=""), 403, HEALTH),
     Attack("escape", page, path(lambda home: f"/%{ord(home[1]):x}{home[2:]}"), 400, READINGS),
-    Attack("escaped slash", page, path(lambda home: f"{home}run%2fx"), 400, READINGS),
     Attack("doubled slash", page, path(lambda home: f"{home}/"), 400, READINGS),
-    Attack("doubled first", page, path(lambda home: f"/{home}"), 400, READINGS),
     Attack("dot", page, path(lambda home: f"{home}./"), 400, READINGS),
     Attack("way up", page, path(lambda home: f"{home}..{home}"), 400, READINGS),
-    Attack("way up at the end", page, path(lambda home: f"{home}.."), 400, READINGS),
     Attack("backslash", page, path(lambda home: f"{home}\\"), 400, READINGS),
     Attack("parameter", page, path(lambda home: f"{home};health"), 400, READINGS),
     Attack("whole URL", page, path(lambda home: f"http://127.0.0.1{home}"), 400, READINGS),
-    Attack("star", page, path(lambda _: "*"), 400, READINGS),
     Attack("control sign", page, path(lambda home: f"{home}\x01"), 400, READINGS),
     # Another kind of request.
     *(
         Attack(name, page, method(name), 405, READINGS)
-        for name in ("HEAD", "TRACE", "PUT", "PATCH", "DELETE", "CONNECT", "get", "PROPFIND")
+        for name in ("HEAD", "PUT", "CONNECT", "get")
     ),
     *(
         Attack(f"{name} of a form", form, headers(**{name: "DELETE"}), 400, READINGS)
@@ -183,17 +163,12 @@ ATTACKS = [
         "no length", form, lambda good: good.but(("Content-Length", ""), body=b""), 411, HOLDING
     ),
     Attack("long form", form, headers(Content_Length="8193"), 413, HOLDING),
-    Attack("endless form", form, headers(Content_Length="9" * 18), 413, HOLDING),
     # The cookie.
     Attack("no cookie", page, headers(Cookie=""), 403, GUESSING),
-    Attack("form without a cookie", form, headers(Cookie=""), 403, GUESSING),
     Attack("wrong cookie", page, cookie(lambda name, _: f"{name}={'x' * 43}"), 403, GUESSING),
-    Attack("empty cookie", page, cookie(lambda name, _: f"{name}="), 403, GUESSING),
     Attack("cut cookie", page, cookie(lambda name, it: f"{name}={it[:-1]}"), 403, GUESSING),
-    Attack("odd cookie", page, cookie(lambda name, _: f"{name}=\xe9"), 403, GUESSING),
     Attack("other name", page, cookie(lambda _, it: f"safepoint={it}"), 403, TOSSING),
     Attack("tossed first", page, cookie(lambda n, it: f"{n}=x; {n}={it}"), 403, TOSSING),
-    Attack("tossed last", page, cookie(lambda n, it: f"{n}={it}; {n}=x"), 403, TOSSING),
     Attack("same twice", page, cookie(lambda n, it: f"{n}={it}; {n}={it}"), 403, TOSSING),
     Attack("two cookie headers", page, also(Cookie="a=b"), 400, TOSSING),
     Attack(
@@ -203,17 +178,13 @@ ATTACKS = [
     ),
     # The link.
     Attack("link loaded ahead", link, headers(Sec_Purpose="prefetch"), 403, GUESSING),
-    Attack("link drawn ahead", link, headers(Sec_Purpose="prefetch;prerender"), 403, GUESSING),
     Attack("link loaded ahead, older", link, headers(Purpose="prefetch"), 403, GUESSING),
     Attack("link looked at by a chat", link, headers(Sec_Fetch_Site=""), 403, IN_URL),
     Attack("link on another page", link, headers(Sec_Fetch_Site="cross-site"), 403, IN_URL),
-    Attack("link on another port", link, headers(Sec_Fetch_Site="same-site"), 403, IN_URL),
-    Attack("link in a frame", link, headers(Sec_Fetch_Dest="iframe"), 403, FRAMING),
     Attack("head of the link", link, method("HEAD"), 405, GUESSING),
     Attack("link as a form", link, method("POST"), 403, GUESSING),
     Attack("link with a query", link, path(lambda it: f"{it}?to=//evil.example"), 403, IN_URL),
     Attack("wrong token", link, path(lambda it: it[:-1]), 403, GUESSING),
-    Attack("no token", link, path(lambda it: it[: it.rindex("/") + 1]), 403, GUESSING),
     Attack("token elsewhere", link, path(lambda it: it[it.index("/enter") :]), 404, GUESSING),
 ]
 
@@ -255,13 +226,6 @@ def test_an_attack_is_refused_and_without_its_one_thing_gets_in(
     admitted = own.send(good)
     assert is_in(own, admitted)
     assert is_strict(admitted)
-
-
-def test_the_application_sees_what_was_sent(own: Console) -> None:
-    form = own.form()
-    own.behind.reached.clear()
-    own.send(form)
-    assert own.behind.reached == [("POST", f"{own.door.home}/sign", b"verb=deny")]
 
 
 def test_the_cookie_is_strict(own: Console) -> None:
@@ -408,25 +372,8 @@ def test_a_second_request_behind_the_first_is_not_read(own: Console) -> None:
     assert len(own.behind.reached) == 1
 
 
-def test_a_websocket_of_another_server_is_closed_before_it_opens() -> None:
-    """Ours speaks none: this is for a server that does."""
-    sent: list[object] = []
-
-    async def receive() -> dict[str, Any]:
-        raise AssertionError("nothing is read of it")
-
-    async def send(message: object) -> None:
-        sent.append(message)
-
-    behind = Behind()
-    asyncio.run(Door(behind, "127.0.0.1:1")({"type": "websocket"}, receive, send))
-    assert (sent, behind.reached) == ([{"type": "websocket.close", "code": 1008}], [])
-
-
 def test_a_port_belongs_to_one_console() -> None:
     with listening() as bound:
         assert bound.getsockname()[0] == "127.0.0.1"
         with pytest.raises(ConfigurationError, match=str(bound.getsockname()[1])):
             listening(bound.getsockname()[1])
-        with running(Behind(), bound):
-            pass

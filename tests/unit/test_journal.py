@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +31,7 @@ from safepoint.core.errors import (
 )
 from safepoint.core.journal import Entry, Event, Journal
 from safepoint.core.names import stamp
-from tests.harness.crash import failed, killed
+from tests.harness.crash import killed
 from tests.house import KEYS, Memory, opened
 
 WRITER = Keyring(SigningKey(bytes(range(1, 33))))
@@ -110,29 +109,6 @@ def test_what_each_chain_says_is_told_by_time_and_in_the_order_of_the_chain(
     assert journal.counts() == {"a": 2, "b": 2, "journal": 1}
 
 
-def test_a_chain_that_is_dropped_cut_or_spliced_shows(folder: Path) -> None:
-    for thread in ("order-7", "order-8", "order-8", None):
-        journal_at(folder).record(event(thread=thread))
-    kept, path = folder / "kept", folder / "journal"
-    shutil.copytree(path, kept)
-    name = f"{1:010}.checkpoint"
-    for change in (
-        partial(shutil.rmtree, path / "order-7"),
-        (path / "journal" / name).unlink,
-        (path / "order-8" / f"{2:010}.checkpoint").unlink,
-        partial(shutil.copy, path / "order-7" / name, path / "order-8" / name),
-        partial(shutil.copy, path / "order-7" / name, path / "order-8" / f"{3:010}.checkpoint"),
-        partial(shutil.copytree, path / "order-7", path / "order-9"),
-    ):
-        change()
-        for use in (journal_at(folder).verify, lambda: list(journal_at(folder).show())):
-            with pytest.raises(SealBroken, match=r"The journal does not verify|does not follow"):
-                use()
-        shutil.rmtree(path)
-        shutil.copytree(kept, path)
-    assert journal_at(folder).verify() == 4
-
-
 @pytest.mark.parametrize(
     "name", ["mally\n", 'mally"}\n{"entry', "mally\r\x1b[1A\x1b[2K dana", "a\u2028b\x85", "m" * 256]
 )
@@ -174,27 +150,6 @@ def test_a_long_detail_is_cut_and_says_so() -> None:
     assert (whole, half) == ("x" * 1000, "\\ud800")
 
 
-def test_a_save_that_another_writer_came_before_is_written_down_with_its_own_digest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    storage, journal = InMemoryCheckpointStorage(), InMemoryJournal()
-    one, other = (opened(storage, keys=WRITER, journal=journal) for _ in range(2))
-    one.save("t", 1)
-
-    def append(*record: Any, **options: Any) -> None:
-        monkeypatch.undo()
-        other.save("t", 2)
-        storage.append(*record, **options)
-
-    monkeypatch.setattr(storage, "append", append)
-    kept = one.save("t", 3)
-    entries = list(journal.show(thread="t"))
-    assert [(e.outcome, e.sequence) for e in entries] == [("intended", n) for n in (1, 2, 2, 3)]
-    saved = [link.digest for link in one.back("t")][::-1]
-    assert [e.digest in saved for e in entries] == [True, False, True, True]
-    assert entries[-1].digest == kept.digest
-
-
 def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
     journal, storage = journal_at(folder), InMemoryCheckpointStorage()
     ledger = opened(storage, keys=WRITER, journal=journal)
@@ -222,12 +177,6 @@ def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
         journal_at(folder).verify()
 
 
-def record_two(folder: Path) -> None:
-    journal = journal_at(folder)
-    journal.record(event("erin"))
-    journal.record(event("mally"))
-
-
 def save_two(folder: Path) -> None:
     ledger = ledger_at(folder)
     ledger.save("order-7", {"step": 2})
@@ -248,15 +197,6 @@ def test_a_killed_save_has_its_line_first_and_is_tried_again(
         assert ledger.latest("order-7").digest in {
             e.digest for e in journal_at(left.folder).show(thread="order-7")
         }
-
-
-def test_a_disk_that_fails_is_said_and_leaves_a_whole_journal(
-    folder: Path, tmp_path_factory: Any
-) -> None:
-    journal_at(folder).record(event("dana"))
-    for left in failed(record_two, tmp_path_factory.mktemp("failed"), prepared=folder):
-        assert left.whole or left.error.startswith(("Unavailable: ", "Unavailable: "))
-        assert journal_at(left.folder).verify() >= 1
 
 
 def test_whatever_a_journal_of_your_own_raises_is_said_and_nothing_is_saved() -> None:

@@ -1,12 +1,11 @@
 """A thread in the hands of somebody who can write the storage, on each storage.
 
-Single records and plain threads are in the vectors; here is what a base, a tombstone, a thief's
-key and a removed record do to each use of a ledger. Whatever is refused is left as it is.
+What is moved, cut or spliced is in the vectors and among the attacks; here is what a tombstone, a
+thief's key and an anchor do to each use of a ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -14,10 +13,8 @@ from typing import Any
 import pytest
 
 from safepoint import (
-    CheckpointError,
     InMemoryAnchor,
     Keyring,
-    Ledger,
     NotFound,
     RolledBack,
     SealBroken,
@@ -32,122 +29,14 @@ from tests.house import (
     THREAD,
     USES,
     Memory,
-    base_of,
     fill,
     opened,
-    put_back,
-    records,
     states,
 )
 
 OTHER = "order-8"
 NEW = SigningKey.generate()
 Anchored = InMemoryAnchor | None
-Tamper = Callable[[Memory, Anchored], None]
-
-
-def pruned(storage: Memory, anchor: Anchored, count: int = 5, keep: int = 3) -> Ledger:
-    ledger = opened(storage, anchor)
-    fill(ledger, count)
-    ledger.prune(THREAD, keep=keep)
-    return ledger
-
-
-def moved(storage: Memory, anchor: Anchored, sequence: int) -> None:
-    ledger = opened(storage, anchor)
-    fill(ledger, 5)
-    fill(ledger, 5, OTHER)
-    storage.put(THREAD, sequence, storage.read(OTHER, sequence))
-
-
-def gone(storage: Memory, anchor: Anchored, sequence: int) -> None:
-    fill(opened(storage, anchor), 5)
-    storage.remove(THREAD, sequence)
-
-
-def older_base(storage: Memory, anchor: Anchored) -> None:
-    ledger = pruned(storage, anchor, 8, 6)
-    older = base_of(storage)
-    ledger.prune(THREAD, keep=2)
-    storage.put_base(THREAD, *older)
-
-
-def with_base(base: Callable[[Memory], tuple[int, bytes]]) -> Tamper:
-    """Put another base in the place of the one of a pruned thread."""
-
-    def tamper(storage: Memory, anchor: Anchored) -> None:
-        ledger = pruned(storage, anchor)
-        fill(ledger, 5, OTHER)
-        ledger.prune(OTHER, keep=3)
-        storage.put_base(THREAD, *base(storage))
-
-    return tamper
-
-
-def base_removed(storage: Memory, anchor: Anchored) -> None:
-    pruned(storage, anchor)
-    storage.remove_base(THREAD)
-
-
-def base_ahead(storage: Memory, anchor: Anchored) -> None:
-    """The base of the longer original, on a copy that was restored and ends before it."""
-    ledger = opened(storage, anchor)
-    fill(ledger, 8)
-    kept = records(storage, 1, 2, 3, 4)
-    ledger.prune(THREAD, keep=2)
-    for sequence in (7, 8):
-        storage.remove(THREAD, sequence)
-    put_back(storage, kept)
-
-
-Errors = type[CheckpointError] | tuple[type[CheckpointError], ...]
-MISSING = (RolledBack, NotFound, RolledBack)
-
-
-def with_each(tamper: Callable[..., None], places: range | tuple[int, ...]) -> list[Tamper]:
-    return [lambda s, a, at=place: tamper(s, a, at) for place in places]  # type: ignore[misc]
-
-
-@pytest.mark.parametrize(
-    ("tamper", "error", "words"),
-    [
-        *((each, SealBroken, None) for each in with_each(moved, (1, 3, 5))),
-        *((each, RolledBack, "is gone") for each in with_each(gone, (1, 4))),
-        (with_base(lambda s: base_of(s, OTHER)), SealBroken, r"at order-7 #3 .* of order-8 #3"),
-        (with_base(lambda s: (4, base_of(s)[1])), SealBroken, r"at order-7 #4 .* of order-7 #3"),
-        (base_removed, MISSING, None),
-        (older_base, MISSING, None),
-        (base_ahead, MISSING, None),
-    ],
-)
-def test_a_tampered_thread_is_refused_and_left_as_it_is(
-    storage: Memory, anchor: Anchored, tamper: Tamper, error: Errors, words: str | None
-) -> None:
-    """Pruning would take the evidence away, and a copy or an anchor vouch for what is left."""
-    tamper(storage, anchor)
-
-    def found() -> list[object]:
-        seen: list[object] = [storage.base(THREAD), anchor and anchor.read(STORE, THREAD)]
-        for sequence in range(1, 9):
-            try:
-                seen.append(storage.read(THREAD, sequence))
-            except CheckpointError as refusal:
-                seen.append(type(refusal))
-        return seen
-
-    before, target = found(), Memory()
-    for use in (
-        USES["verify"],
-        USES["prune"],
-        USES["delete"],
-        lambda ledger: ledger.copy_to(opened(target), threads=[THREAD]),
-        lambda ledger: ledger.verify(THREAD, anchor=anchor is not None),
-        USES["history"],
-    ):
-        with pytest.raises(error, match=None if use is USES["history"] else words):
-            use(opened(storage, anchor))
-    assert found() == before
-    assert list(target.threads()) == []
 
 
 def test_a_load_follows_the_links_and_everything_whole_checks_each_signature(
@@ -185,24 +74,17 @@ def test_the_key_of_each_record_that_is_handed_out_is_proven() -> None:
 # What was deleted stays deleted
 
 
-def sealed_after(head: Head, key: SigningKey = KEY) -> bytes:
-    """A genuine record that goes on after `head`, as a holder of the key can make it."""
-    place = Place(STORE, "", THREAD, head.sequence + 1)
-    return seal(b"\x81\xa1n\x63", place, key, created=datetime.now(UTC), previous=head.digest)[0]
-
-
 def test_a_record_after_an_anchored_tombstone_revives_nothing(storage: Memory) -> None:
     anchor = InMemoryAnchor()
     fill(opened(storage, anchor), 3)
     tombstone = opened(storage, anchor).delete(THREAD)
-    storage.put(THREAD, 5, sealed_after(tombstone))
+    place, now = Place(STORE, "", THREAD, 5), datetime.now(UTC)
+    record, _ = seal(b"\x81\xa1n\x63", place, KEY, created=now, previous=tombstone.digest)
+    storage.put(THREAD, 5, record)
     for seen in (anchor, None):
         for use in ("load", "history", "verify", *(("latest", "save") if seen else ())):
             with pytest.raises(SealBroken, match="was deleted, and others follow"):
                 USES[use](opened(storage, seen))
-
-
-# A base whose key was taken off the ring
 
 
 # ---------------------------------------------------------------- what the anchor has seen

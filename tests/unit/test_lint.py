@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from safepoint.audit import audit
 from safepoint.command.cli import main
 from safepoint.models.lint import check_source
 
@@ -32,7 +31,6 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
 @pytest.mark.parametrize(
     ("code", "what", "place"),
     [
-        ("def f(:\n", "it is not Python (invalid syntax)", (1, 7)),
         ("x = 1\n\0y = 2\n", "it is no", (1, 1)),
         ("-" * 20_000 + "1\n", "it is not Python that can be followed (", (1, 1)),
         (
@@ -46,7 +44,7 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
             (1, 1),
         ),
     ],
-    ids=["syntax", "null", "minus", "deep", "wide"],
+    ids=["null", "minus", "deep", "wide"],
 )
 def test_what_cannot_be_looked_at_is_a_finding(
     code: str, what: str, place: tuple[int, int]
@@ -54,13 +52,6 @@ def test_what_cannot_be_looked_at_is_a_finding(
     (finding,) = check_source(code, "x.py")
     assert (finding.id, finding.line, finding.column) == ("SL90", *place)
     assert finding.what.startswith(f"This was not looked at: {what}")
-
-
-def test_long_sums_and_ladders_are_looked_at() -> None:
-    many = " + ".join(["x"] * 900)
-    ladder = "if a:\n    pass\n" + "elif a:\n    pass\n" * 90 + "elif torch.load(p):\n    pass\n"
-    found = check_source(f"import torch\ny = torch.load(p) + {many}\n{ladder}")
-    assert [each.id for each in found] == ["SL01", "SL01"]
 
 
 def test_a_call_costs_the_same_whatever_is_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,19 +113,14 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
 @pytest.mark.parametrize(
     ("files", "paths", "code", "found"),
     [
-        ({"p/a.py": SAFE, "p/b/c.py": ""}, "p", 0, ""),
         ({"p/a.py": LOAD}, "p", 1, "SP23.sl01"),
         ({"p/a.py": LOAD}, "p nowhere", 2, "SP23.sl01"),
         ({"p/a.py": SAFE, "e/x.md": ""}, "p e", 2, "SP26.no-code"),
-        ({"p/ci.yml": "a: b: c"}, "p/ci.yml", 1, "SP26.sl90"),
         ({"p/node_modules/a.py": LOAD}, "p", 2, "SP26.no-code SP25.not-entered"),
-        ({"p/b.ipynb": "{"}, "p", 1, "SP26.sl90"),
         ({"p/__pycache__/a.py": LOAD, "p/.x/b.py": LOAD}, "p", 1, "SP23.sl01 SP23.sl01"),
         ({"p/run": SCRIPT, "p/x": "#!/bin/sh", "p/y": LOAD}, "p", 1, "SP23.sl01"),
         ({"p/.git/a.py": LOAD, "p/a.py": ""}, "p", 0, "SP25.skipped"),
-        ({"v/pyvenv.cfg": "", "v/a.py": LOAD}, "v", 1, "SP23.sl01"),
         ({"p/a.py": "", "p/v/pyvenv.cfg": "", "p/v/a.py": LOAD}, "p", 2, "SP25.not-entered"),
-        ({"p/.svn/a.py": LOAD, "p/a.py": ""}, "p", 2, "SP25.not-entered"),
         ({"p/app.py": SAVER, "p/test_app.py": SAVER}, "p", 1, "SP12.sl12"),
         ({"p/a.py": "", "p/m.pkl": b"cos\nsystem\n(S'id'\ntR."}, "p", 0, ""),
     ],
@@ -188,63 +174,4 @@ def test_notebooks_are_looked_at_as_one_program(out: Out) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("content", "why"),
-    [
-        ("[]", "no list of cells"),
-        ('{"cells": [1]}', "a cell of an unknown form"),
-        ("[" * 100_000, "nested too deeply"),
-    ],
-)
-def test_a_notebook_that_cannot_be_looked_at_is_a_finding(content: str, why: str) -> None:
-    (finding,) = check_source(content, "a.ipynb")
-    assert finding.what == f"This was not looked at: it is not a notebook ({why})."
-
-
 # --- as a check of the audit, and on our own code -----------------------------------------------
-
-
-def test_each_finding_is_under_its_rule_and_says_where(tmp_path: Path) -> None:
-    (tmp_path / "a.py").write_text(
-        "import os, pickle, torch\n"
-        "torch.load(p)\n"
-        "torch.load(p, weights_only=False)\n"
-        "pickle.load(f)\n"
-        "torch.load(p, pickle_module=pickle)\n"
-        f"os.environ['{VARIABLE}'] = '1'\n"
-        "torch.load = f\n"
-    )
-    (tmp_path / "b.py").write_text("def f(:")
-    start = f"{tmp_path}/"
-    found = [
-        f"{each.rule} {each.severity} {each.what.removeprefix(start).split(':')[1]}"
-        for each in audit(tmp_path)
-        if ".sl" in each.id
-    ]
-    assert found == [
-        "SP23 error 5",
-        "SP23 error 6",
-        "SP24 error 7",
-        "SP23 warning 2",
-        "SP24 warning 3",
-        "SP03 warning 4",
-        "SP26 warning 1",
-    ]
-
-
-ROUTE = '@app.post("/chat/{thread_id}")\nasync def chat(thread_id: str, body: Body):\n'
-
-
-def test_a_chain_is_not_spelled_for_each_of_its_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eighteen kilobytes of `if x()()()…:` kept an audit for half a minute."""
-    spelled, spell = list[str](), ast.unparse
-
-    def unparse(node: ast.AST) -> str:
-        spelled.append(spell(node))
-        return spelled[-1]
-
-    monkeypatch.setattr(ast, "unparse", unparse)
-    code = f"from langgraph.types import interrupt\n{ROUTE}    x = interrupt(1)\n"
-    code += f"    if x{'()' * 99}: g(thread_id{'.a' * 99})\n"
-    assert [each.id for each in check_source(code)] == ["SL14"]
-    assert sum(map(len, spelled)) < len(code)

@@ -8,7 +8,6 @@ need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
 import os
 import shlex
-import warnings
 import zlib
 from contextlib import suppress
 from pathlib import Path
@@ -40,20 +39,9 @@ from safepoint.models import (
 )
 from safepoint.models.look import Verdict, identified
 from safepoint.models.runtime import check_runtime
-from tests.attacks.test_bounds import grown
 from tests.corpus.honest import equal, honest
 from tests.unit.archive_helpers import archive, proto
-from tests.unit.models_helpers import KEY, KEYS, mark, same, saved, state_dict
-
-
-def test_a_tensor_in_two_places_is_one_again(tmp_path: Path) -> None:
-    """Of a file that others can write, too: what is loaded is what was looked at."""
-    tied = torch.ones(3)
-    path = saved(tmp_path / "model.pt", {"tied": [tied, tied], "text": ("x", None, 2**70)})
-    path.chmod(0o666)
-    loaded = load_checkpoint(path)
-    loaded["tied"][0][0] = 7
-    assert (loaded["tied"][1][0], loaded["text"]) == (7, ("x", None, 2**70))
+from tests.unit.models_helpers import KEY, KEYS, mark, saved, state_dict
 
 
 def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> None:
@@ -75,11 +63,9 @@ NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
     ("a.safetensors", b"PK\3\4", ModelRefused, "does not end as one"),
     ("a.safetensors", b"\xff\0\0\0\0\0\0\0{}", ModelRefused, "ends before its header does"),
     ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelRefused, "git lfs pull"),
-    ("a.pt", b"cos\nsystem\n.", ModelRefused, "safepoint scan"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelRefused, "whatever its name says"),
     ("a", JOBLIB, ModelRefused, "is a joblib file, .* Ask for skops or safetensors"),
     ("a", zlib.compress(JOBLIB, 3), ModelRefused, "If joblib wrote it, ask for skops"),
-    ("a", JOBLIB[:20], ModelRefused, "is of no format that is known here"),
     ("a", b'{"a": 1}', ModelRefused, "is JSON, and is not loaded"),
 ]
 
@@ -119,24 +105,21 @@ def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
             theirs = torch.load(path, weights_only=True)
             assert equal(theirs, ours), name
     assert refused == NO_DATA
-    assert kept == 8
+    assert kept == 5
 
 
 MORE = {
     *("random states of NumPy", "a NumPy array", "a NumPy array in Fortran's order", "a deque"),
     *("a NumPy type", "a NumPy array of texts", "best metrics", "arguments", "NumPy scalars"),
-    *("a SimpleNamespace", "a path", "times", "a decimal", "a range and a slice", "sets"),
-    *("a defaultdict", "a nested defaultdict", "one with a Namespace", "a layout", "a buffer"),
-    *("a NumPy array, old format", "arguments, old format", "sets, old format", "bytes"),
-    *("a tensor with an attribute", "a parameter with an attribute"),
+    *("a path", "times", "a decimal", "a range and a slice", "sets", "bytes", "a layout"),
+    *("a defaultdict", "one with a Namespace", "a tensor with an attribute"),
+    *("a NumPy array, old format", "arguments, old format", "sets, old format"),
 }
 """What we load and PyTorch does not, or only once it was told to."""
 NO_DATA = {
     *("a nested tensor", "a type of tensor", "a list that holds itself", "a named tuple"),
-    *("a NumPy array of moments", "a NumPy array of records", "a NumPy array of objects"),
-    *("a NamedTuple of PyTorch", "a dataclass", "a dataclass beside tensors", "an Enum"),
-    *("a module", "a module beside its epoch", "an optimizer"),
-    *("a loss", "one with a function", "a module, old format"),
+    *("a NumPy array of moments", "a NumPy array of objects", "a dataclass beside tensors"),
+    *("an Enum", "a module", "an optimizer", "one with a function", "a module, old format"),
 }
 
 
@@ -147,31 +130,14 @@ def test_a_scan_says_that_it_does_not_see_past_an_array() -> None:
     assert (found.pickles[0].reason, found.plain) == (says, False)
 
 
-def test_a_distributed_checkpoint_is_told_as_one(tmp_path: Path) -> None:
-    """It was called damaged, and to be fetched again."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that one process saves alone
-        torch.distributed.checkpoint.save(
-            {**state_dict(), "step": 3}, checkpoint_id=tmp_path, no_dist=True
-        )
-    assert inspect(tmp_path / ".metadata").verdict is Verdict.NEEDS_CODE
-    shard = tmp_path / "__0_0.distcp"
-    with pytest.raises(ModelRefused, match=r"several archives, .*dcp_to_torch_save\."):
-        load_checkpoint(shard)
-    shard.write_bytes(shard.read_bytes()[:-1])
-    with pytest.raises(ModelRefused, match="does not end as one"):
-        load_checkpoint(shard)
-
-
 def test_the_tensors_of_what_is_no_data_are_kept_by_name(tmp_path: Path) -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     state = {"model": model, "act": torch.nn.functional.relu}
-    named = {f"model/{key.replace('.', '/')}": item for key, item in model.state_dict().items()}
+    items = model.state_dict().items()
+    named = {f"model/{key.replace('.', '/')}": item.tolist() for key, item in items}
     for old in (False, True):  # which has the classes of modules as ids, with their source
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            found = load_tensors(saved(tmp_path / "whole.pt", state, legacy=old))
-        assert same({k: v.detach() for k, v in found.items()}, named)
+        found = load_tensors(saved(tmp_path / "whole.pt", state, legacy=old))
+        assert {k: v.tolist() for k, v in found.items()} == named
         assert found.left["torch.nn.functional.relu"] == 1
     seen = inspect(tmp_path / "whole.pt").pickles
     assert [each.plain for each in seen] == [True, True, True, False, True]
@@ -191,8 +157,6 @@ def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(Unavailable, match="not a regular file"):
         load_checkpoint(tmp_path / "pipe")
-    with pytest.raises(Unavailable, match="not a path"):
-        load_checkpoint("a\0b")
 
 
 def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
@@ -203,11 +167,6 @@ def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
     with path.open("wb") as file:
         file.truncate(1 << 29)
     path.chmod(0o666)
-    prepare = "from safepoint.models import inspect, load_checkpoint"
-    for act, came in (("load_checkpoint", "ModelRefused"), ("inspect", "accepted")):
-        outcome, growth = grown(tmp_path, f"{act}('sparse.bin')", prepare)
-        assert (outcome, growth < 200) == (came, True)
-    # A file without a name is memory that no process is said to hold.
     monkeypatch.setattr("safepoint.models.loading.copied", None)
     with pytest.raises(ModelRefused, match=r"sparse\.bin is of no format that is known here"):
         load_checkpoint(path)
@@ -243,7 +202,7 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
 ) -> None:
     """The regression test in tests/utils has the releases. These are the ways to hide."""
     check_runtime(torch)
-    for version in ("", "two", "2.10.0rc1", "2.10.0.dev1"):
+    for version in ("", "two", "2.10.0.dev1"):
         with monkeypatch.context() as patch:
             patch.setattr(torch, "__version__", version)
             with pytest.raises(Unsafe):
@@ -262,28 +221,7 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
         with pytest.raises(Unsafe, match="PyTorch's own"):
             load_checkpoint(path)
     with torch.serialization.skip_data():  # torch.load would hand out whatever is in memory
-        assert same(load_checkpoint(path), state_dict())
-
-
-@pytest.mark.parametrize(
-    ("raised", "error"),
-    [
-        (TypeError("x"), ModelRefused),
-        (MemoryError(), LimitExceeded),
-        (RuntimeError("can't allocate memory"), LimitExceeded),
-    ],
-)
-def test_what_pytorch_raises_is_one_of_ours(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, raised: Exception, error: type[Exception]
-) -> None:
-    def load(*_: Any, **__: Any) -> Any:
-        raise raised
-
-    path = saved(tmp_path / "model.pt")
-    monkeypatch.setattr(torch, "load", load)
-    with pytest.raises(CheckpointError) as refusal, pytest.warns(UnrestrictedLoad):
-        load_checkpoint(path, safe=False)
-    assert type(refusal.value) is error
+        assert equal(load_checkpoint(path), state_dict())
 
 
 def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
@@ -301,9 +239,6 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     assert load_checkpoint(renamed, keys=KEYS, name="model")
     seal.unlink()
     with pytest.raises(NotFound, match="safepoint seal-model"):
-        load_checkpoint(renamed, keys=KEYS, name="model")
-    seal.mkdir()
-    with pytest.raises(Unavailable):
         load_checkpoint(renamed, keys=KEYS, name="model")
 
 
@@ -344,10 +279,3 @@ NO = (
     "Nothing of it was run. Do not load it; tell the sender. If you made it, save the state_dict"
     " and plain values instead."
 )
-
-
-def test_a_trusted_artefact_is_loaded_for_its_seal(tmp_path: Path, recwarn: Any) -> None:
-    path = saved(tmp_path / "own.pt", {"vocabulary": Path("words.txt")})
-    seal_model(path, key=KEY)
-    assert load_checkpoint(path, safe=False, keys=KEYS) == {"vocabulary": Path("words.txt")}
-    assert not recwarn.list

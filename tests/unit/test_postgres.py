@@ -390,18 +390,6 @@ def test_a_child_has_connections_of_its_own(storage: PostgresCheckpointStorage) 
     assert list(storage.scan("t", 1, 3)) == [b"parent", b"child", b"parent"]
 
 
-def test_a_program_that_ends_without_closing_waits_for_nobody(database: Database) -> None:
-    """From Python 3.13 on it waited for each thread of a pool, 5 seconds long."""
-    code = """
-        import atexit, sys, threading
-        atexit.register(lambda: print(threading.active_count()))  # after what comes later
-        from safepoint.stores.postgres import PostgresCheckpointStorage
-        storage = PostgresCheckpointStorage(sys.argv[1])
-        print(storage.threads(), threading.active_count() > 1)
-    """
-    assert python(code, database.worker(1)) == "[] True\n1"
-
-
 def test_without_the_driver_it_says_what_to_install_and_the_rest_works() -> None:
     code = """
         import sys

@@ -18,7 +18,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from safepoint import Keyring, Ledger, SigningKey
+from safepoint import Keyring, SigningKey
 from safepoint.core.errors import NotOwner, Unavailable
 from safepoint.stores.postgres import (
     PostgresAnchor,
@@ -147,37 +147,6 @@ def test_a_save_that_arrived_counts_also_if_the_thread_was_taken_over_since(
             with pytest.raises(NotOwner):
                 storage.append("t", 2, b"two", fence=lease.token)
         assert (other.head("t"), other.read("t", 1)) == (1, b"one")
-
-
-@pytest.mark.parametrize(("how", "step"), [("before", 1), ("after", 2)])
-def test_a_ledger_that_cannot_know_says_so_and_goes_on_from_the_latest(
-    database: Database, how: str, step: int
-) -> None:
-    with PostgresAnchor(database.anchor) as anchor:
-
-        def ledger(storage: PostgresCheckpointStorage) -> Ledger:
-            return Ledger(storage, store="invoices", keys=KEYS, anchor=anchor)
-
-        with (
-            Network(database.server.port, away=True) as network,
-            PostgresCheckpointStorage(
-                make_conninfo(database.worker(1), port=str(network.port)), wait_seconds=0.5
-            ) as cut,
-        ):
-            before = ledger(cut)
-            before.save("t", {"step": 1})
-            network.lose(INSERT, how)
-            assert refused(Unavailable, lambda: before.save("t", {"step": 2})).endswith(
-                "Whether checkpoint 2 of thread 't' was saved is not known. Load the latest"
-                " checkpoint once the server is back, and go on from that."
-            )
-        with PostgresCheckpointStorage(database.worker(1)) as storage:
-            after = ledger(storage)
-            done = after.latest("t").state["step"]
-            assert done == step
-            for following in range(done + 1, 4):
-                after.save("t", {"step": following})
-            assert [each.state["step"] for each in after.history("t")] == [1, 2, 3]
 
 
 # A server that hangs, or is held by somebody

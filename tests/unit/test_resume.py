@@ -22,7 +22,6 @@ from safepoint import (
     Codec,
     Conflict,
     Gate,
-    InMemoryCheckpointStorage,
     InMemoryJournal,
     Policy,
     SigningKey,
@@ -53,8 +52,8 @@ from tests.unit.desk import (
     WRITER,
     Desk,
     FullDisk,
+    Shelf,
     State,
-    Stuck,
     no,
     revoking,
     yes,
@@ -428,25 +427,6 @@ def test_an_approval_counts_if_the_journal_has_in_time_that_it_is_used(
     assert keys(desk) == [KEY]
 
 
-@pytest.mark.parametrize("spends", [True, False])
-def test_a_note_that_comes_at_the_last_moment_does_not_void_an_approval(
-    desk: Desk, spends: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor is what a step has done thrown away, to be done once more."""
-    left, keep, text = [spends], desk.storage.append, yes(desk.paused().question)
-
-    def append(*args: Any, **options: Any) -> None:
-        if left.pop() if left else False:
-            desk.ledger().note("order-7", {})
-        keep(*args, **options)
-
-    monkeypatch.setattr(desk.storage, "append", append)
-    run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
-    left.append(True)
-    assert run.finish().state["paid"] == PAID["amount"]
-    assert keys(desk) == [KEY]
-
-
 def test_an_approval_is_not_called_spent_where_it_is_not(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -466,39 +446,24 @@ def test_an_approval_is_not_called_spent_where_it_is_not(
     assert desk.go_on(text).state["paid"] == PAID["amount"]
 
 
-class Counting(InMemoryCheckpointStorage):
-    """Counts the records that it hands out."""
-
-    count = 0
-
-    def read(self, thread: str, sequence: int) -> bytes:
-        self.count += 1
-        return super().read(thread, sequence)
-
-    def scan(self, thread: str, first: int, last: int) -> Iterator[bytes]:
-        for record in super().scan(thread, first, last):
-            self.count += 1
-            yield record
-
-
 @pytest.mark.parametrize("spends", [True, False])
 def test_what_a_resume_reads_grows_with_the_notes_and_not_with_their_square(spends: bool) -> None:
     """A thief, or a worker that died, leaves them where the anchor has not seen them."""
 
     def count(notes: int) -> int:
-        desk = Desk(storage := Counting())
+        desk = Desk(storage := Shelf())
         question = desk.paused().question
         for _ in range(notes):
             desk.ledger().note("order-7", {}, rides_along=True)
         assert question is not None
         if spends:
             note(desk, question, yes(question))
-        storage.count = 0
+        storage.reads = 0
         if spends:
             assert desk.workflow().question(desk.ledger(), "order-7") is None
         else:
             refused(ApprovalNeeded, desk.go_on)
-        return storage.count
+        return storage.reads
 
     few, more, most = count(10), count(20), count(40)
     assert most - more == 2 * (more - few)
@@ -518,19 +483,6 @@ def test_every_detail_is_shown_or_nobody_is_asked(desk: Desk) -> None:
     assert details[-1] == "The run paused at #3 for a person's answer."
     many += [Tool(f"more-{number}") for number in range(3000)]
     assert "change fewer at a time" in refused(LimitExceeded, lambda: desk.question(tools=many))
-
-
-def test_the_journal_tells_the_time_of_each_answer_however_many_there_are(desk: Desk) -> None:
-    """An entry is cut at 1,000 characters, so each answer has one of its own."""
-    named = {f"{number:02}-{'n' * 60}": SigningKey.generate() for number in range(16)}
-    people = Approvers({name: key.public for name, key in named.items()})
-    given: State = {"gate": Gate(Policy({Reason.ASKED: 16}), people)}
-    ledger, many = desk.ledger(), desk.workflow(**given)
-    question = many.start(ledger, thread="order-7").question
-    texts = [yes(question, key, name) for name, key in named.items()]
-    many.rehydrate(ledger, "order-7", approvals=texts)
-    many.resume(desk.ledger(), "order-7", now=datetime.now(UTC) + 30 * HOUR)
-    assert keys(desk) == [KEY]
 
 
 def test_a_thief_who_leaves_out_the_question_passes_the_gate_and_gets_no_arguments(
@@ -621,17 +573,6 @@ def test_a_migration_that_fails_changes_nothing(desk: Desk, change: Any) -> None
 
 
 # ---------------------------------------------------------------- the anchor and the journal
-
-
-def test_a_run_that_does_not_know_whether_it_was_captured_takes_no_step(desk: Desk) -> None:
-    desk.anchor = anchor = Stuck()
-    run = Workflow("plain", [fetch]).begin(desk.ledger(), thread="plain")
-    anchor.stuck = True
-    with pytest.raises(Unavailable, match="is saved, but not anchored"):
-        run.step()
-    assert "plain is at #2 by now, and this run is at #1" in refused(Conflict, run.step)
-    anchor.stuck = False
-    assert Workflow("plain", [fetch]).resume(desk.ledger(), "plain").head == 2
 
 
 def test_without_a_journal_nothing_is_resumed_wherever_it_fails(desk: Desk) -> None:

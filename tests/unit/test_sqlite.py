@@ -242,9 +242,6 @@ TRIGGERS = sorted(name for kind, name, *_ in engine._made(module.SCHEMA)[0] if k
 BAD_SQL = "UPDATE sqlite_schema SET sql = {} WHERE name = 'threads_delete'"
 NO_TABLE = "DELETE FROM sqlite_schema WHERE name = 'threads' OR tbl_name = 'threads'"
 ENDLESS_VIEW = VIEW.format(f"CREATE VIEW threads AS {ENDLESS}".replace("'", "''"))
-MANY = """WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n LIMIT 40000)
-    INSERT INTO sqlite_schema
-    SELECT 'view', 'v' || i, 'v' || i, 0, 'CREATE VIEW v' || i || ' AS SELECT 1' FROM n"""
 COPIES = "CREATE TRIGGER z AFTER INSERT ON checkpoints BEGIN SELECT 1; END"
 LONG = BAD_SQL.format("sql || '/*' || hex(zeroblob(20000000)) || '*/'")
 NOT_TEXT = BAD_SQL.format("CAST(CAST(sql AS BLOB) || x'ff' AS TEXT)")
@@ -257,7 +254,6 @@ SCHEMAS: list[tuple[Any, list[str], str]] = [
     (reschema, [NO_TABLE, ENDLESS_VIEW], "is missing, new or changed."),
     (reschema, [NOT_TEXT], "(UnicodeDecodeError)"),
     (reschema, [LONG], "(SQLITE_TOOBIG)"),
-    (reschema, [MANY], "(SQLITE_INTERRUPT)"),
 ]
 
 

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -52,27 +50,6 @@ def test_a_server_goes_on_after_a_crash() -> None:
             assert connection.info.user == "me"
         for name in ("passfile", "log"):
             assert (server.folder / name).stat().st_mode & 0o777 == 0o600
-
-
-def test_tls_is_spoken_and_nothing_else(shared: Server) -> None:
-    front, other = shared.tls("db.internal"), shared.tls("db.internal")
-    where = f"{shared.dsn()} host=db.internal hostaddr=127.0.0.1 port={front.port}"
-    for proof in (f"sslmode=verify-full sslrootcert={front.ca}", "sslmode=require"):
-        with psycopg.connect(f"{where} {proof}") as connection:
-            assert connection.pgconn.ssl_in_use
-    for wrong, told in (
-        ("sslmode=disable", "closed the connection"),
-        (f"sslmode=verify-full sslrootcert={other.ca}", "certificate verify failed"),
-        (f"sslmode=verify-full sslrootcert={front.ca} host=elsewhere", "elsewhere"),
-    ):
-        with pytest.raises(psycopg.OperationalError, match=told):
-            psycopg.connect(f"{where} {wrong}")
-    with socket.create_connection(("127.0.0.1", front.port)) as early:
-        early.sendall((8).to_bytes(4) + (80877103).to_bytes(4) + b"sent too early, in clear")
-        assert early.recv(1) == b"S"
-        early.settimeout(10)
-        with suppress(ConnectionResetError):
-            assert b"sent" not in early.recv(1000), "what came before TLS is no part of it"
 
 
 def test_it_ends_and_is_removed_with_whoever_started_it() -> None:

@@ -85,30 +85,6 @@ def test_one_command_makes_the_files_and_the_page_again(tmp_path: Path) -> None:
     assert json.loads(vector) == RECORDS[0]
 
 
-def test_there_is_a_vector_for_each_refusal() -> None:
-    """Of the errors that the page names for what a verifier is given, and for a key."""
-    vectors = [vector for _, vectors in JUDGED for vector in vectors]
-    refused = {v.get("refused") for v in [*vectors, *REFUSED_KEYS]}
-    assert refused - {None} == {
-        "LimitExceeded",
-        "SealBroken form",
-        "SealBroken key",
-        "SealBroken",
-        "SealBroken place",
-        "SealBroken tenant",
-        "SealBroken chain",
-        "RolledBack missing",
-        "RolledBack",
-        "RolledBack other",
-        "DecodeError",
-        "ApprovalRefused form",
-        "ApprovalRefused key",
-        "ApprovalRefused",
-        "SealBroken journal",
-        "Unsafe",
-    }
-
-
 # ---------------------------------------------------------------- the implementation
 
 

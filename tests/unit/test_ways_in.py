@@ -60,12 +60,6 @@ def git(folder: Path, *arguments: str) -> None:
 # --- pre-commit ---------------------------------------------------------------------------------
 
 
-def test_pre_commit_takes_the_hooks() -> None:
-    done = run([str(TOOLS / "pre-commit"), "validate-manifest", ".pre-commit-hooks.yaml"], ROOT)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
-    assert {each["language"] for each in read(".pre-commit-hooks.yaml")} == {"python"}
-
-
 def test_pre_commit_runs_the_hook_on_what_is_committed(project: Path, tmp_path: Path) -> None:
     """Instead of an environment of its own, for which it asks an index, it takes ours."""
     hooks = tmp_path / "hooks"

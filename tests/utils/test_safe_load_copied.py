@@ -32,16 +32,6 @@ RESTRICTED = """                return torch.load(
 """
 MUTANTS: Final = {
     "ignores_the_flag": (RESTRICTED, RESTRICTED.replace("True", "False"), "runs_no_code"),
-    "falls_back": (
-        RESTRICTED,
-        """                return torch.load(file, weights_only=True)
-            except Exception:
-                file.seek(0)
-                return torch.load(file, weights_only=False)
-            if file:
-""",
-        "runs_no_code",
-    ),
     "is_unsafe_by_default": ("*, safe=True", "*, safe=False", "runs_no_code[by default]"),
     "tries_the_flag_out": (
         "def has_flag():\n",
@@ -49,8 +39,6 @@ MUTANTS: Final = {
         "where_there_is_no_flag",
     ),
     "believes_any_release": ("< (2, 10, True)", "< (0, 0, True)", "does_not_hold[2.5.1+cpu"),
-    "believes_releases_with_one_flaw": ("< (2, 10, True)", "< (2, 6, True)", "does_not_hold[2.9.1"),
-    "believes_a_candidate": ("< (2, 10, True)", "< (2, 10, False)", "does_not_hold[2.10.0rc1"),
     "believes_a_wrapper": (
         "not code or code.co_filename != torch",
         "not torch",
@@ -70,11 +58,6 @@ MUTANTS: Final = {
         "warnings.warn(said, stacklevel=2)",
         "pass",
         "returns_the_same_and_says_so[this]",
-    ),
-    "needs_the_flag_for_an_unrestricted_load": (
-        "if not has_flag():\n            #",
-        "if has_flag():\n            #",
-        "returns_the_same_and_says_so[1.12]",
     ),
     "returns_something_else": (
         RESTRICTED,
@@ -174,22 +157,3 @@ def test_it_fails_on_a_loader_that(name: str, on_other_loaders: dict[str, str]) 
     """And it is the test for that which fails."""
     *_, test = MUTANTS[name]
     assert re.search(rf"FAILED .*{re.escape(test)}", on_other_loaders[name])
-
-
-@pytest.mark.deep
-def test_the_copied_loader_works_once_there_is_an_optimizer(tmp_path: Path) -> None:
-    """Making one puts names of PyTorch's own on the process-wide list. Then a healthy file of
-    another kind is refused in one line of the loader's own."""
-    (tmp_path / "load_checkpoint.py").write_text(LOADER, encoding="utf-8")
-    (tmp_path / "m.safetensors").write_bytes(b"\x02\0\0\0\0\0\0\0{}")
-    (tmp_path / "train.py").write_text(
-        "import torch\nfrom load_checkpoint import load_checkpoint\n"
-        "model = torch.nn.Linear(1, 1)\ntorch.optim.Adam(model.parameters())\n"
-        "import torch.distributed.tensor\n"
-        "torch.save(model.state_dict(), 'm.pt')\nprint(len(load_checkpoint('m.pt')))\n"
-        "load_checkpoint('m.safetensors')"
-    )
-    command = [sys.executable, "train.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    says = "RuntimeError: m.safetensors is not a PyTorch file. Nothing was loaded."
-    assert (done.stdout, done.stderr.splitlines()[-1]) == ("2\n", says)

@@ -25,7 +25,6 @@ from safepoint import (
 )
 from safepoint.resume.answers import Answers
 from tests.house import rewrite
-from tests.unit import openssh
 from tests.unit.commands import said
 from tests.zoo import others
 from tests.zoo.build import (
@@ -136,11 +135,6 @@ def writable_store(deployed: Deployed) -> None:
     deployed.storage.chmod(0o777)
 
 
-@stored("Everybody can read a record.", "SP04.mode state/order-7/0000000002.checkpoint")
-def readable_record(deployed: Deployed) -> None:
-    deployed.record(2).chmod(0o644)
-
-
 @stored("A group can rename what is in the folder above the store.", "SP01.group .")
 def group_above(deployed: Deployed) -> None:
     deployed.root.chmod(0o770)
@@ -201,15 +195,6 @@ def no_key_given(root: Path) -> list[str]:
     return [str(Deployed(root).closed().storage)]
 
 
-@case(
-    "The records were sealed by a key that is not on the ring.",
-    "SP02.seal-broken order-7",
-)
-def another_key(root: Path) -> list[str]:
-    key(root, "other")
-    return Deployed(root).arguments(key=[root / "keys/other"])
-
-
 @stored(
     "There is a pickle between the records.",
     "SP02.seal-broken order-8, SP03.runs-code state/order-8/0000000001.checkpoint",
@@ -262,29 +247,6 @@ def journal_gap(deployed: Deployed) -> list[str]:
 
 
 @stored(
-    "The journal is inside the store that it reports on.",
-    "SP10.format state/journal/journal.db, SP22.together state/journal",
-)
-def journal_inside(deployed: Deployed) -> list[str]:
-    return deployed.arguments(**journal(deployed.root, "state/journal"))
-
-
-@stored("A file is in the place of the store.", "SP02.not-verified state, SP04.other-kind state")
-def file_in_its_place(deployed: Deployed) -> None:
-    deployed.storage.rename(deployed.root / "elsewhere")
-    write(deployed.storage, "")
-
-
-@stored(
-    "The store is empty, so nothing was verified.",
-    "SP02.empty state, SP15.no-anchor invoices",
-)
-def empty_store(deployed: Deployed) -> list[str]:
-    shutil.rmtree(deployed.storage / THREAD)
-    return deployed.arguments(anchor=None)
-
-
-@stored(
     "A link leads out of the store, where nobody looks.",
     "SP02.empty state, SP03.unseen-link state/order-7, SP04.link state/order-7",
 )
@@ -296,16 +258,6 @@ def linked_thread(deployed: Deployed) -> None:
 @stored("A store in files with its keys and its anchor apart.", status=0)
 def good_files(_: Deployed) -> None:
     pass
-
-
-@case("A store with a journal, each with an anchor.", status=0)
-def good_journal(root: Path) -> list[str]:
-    return Deployed(root).arguments(**journal(root))
-
-
-@stored("Old records were pruned.", status=0)
-def good_pruned(deployed: Deployed) -> None:
-    deployed.ledger.prune(THREAD, keep=1)
 
 
 @stored(
@@ -320,20 +272,6 @@ def good_rotation(deployed: Deployed) -> list[str]:
     return deployed.arguments(key=[deployed.root / "keys/new", deployed.root / "keys/key"])
 
 
-@stored("A crash left a file that was not published.", status=0)
-def good_crash(deployed: Deployed) -> None:
-    write(deployed.storage / f"{THREAD}/.next", "safepoint/1 half")
-
-
-@stored(
-    "A database was put next to the records, which are still read as files.",
-    "SP10.format state/x.db, SP12.seal-broken order-7",
-)
-def database_beside_records(deployed: Deployed) -> None:
-    SQLiteAnchor(deployed.storage / "x.db", create=True).close()
-    edited_record(deployed)
-
-
 @case(
     "A store with a place for answers, people who may approve, and a run that an operator holds.",
     "SP31.held order-7",
@@ -343,7 +281,7 @@ def good_answers(root: Path) -> list[str]:
     return _with_answers(root)
 
 
-def _with_answers(root: Path, *, left_open: str = "", **parts: object) -> list[str]:
+def _with_answers(root: Path, *, left_open: str = "") -> list[str]:
     deployed, people = Deployed(root), {}
     for name in ("dana", "omar"):
         people[name] = SigningKey.generate()
@@ -357,22 +295,12 @@ def _with_answers(root: Path, *, left_open: str = "", **parts: object) -> list[s
         SQLiteAnchor(root / "answers-anchor/heads.db", create=True) as anchor,
     ):
         Answers(storage, anchor).hold(Approver("omar", people["omar"]), NAME, THREAD)
-    usual = {
-        "approvers": root / "people/dana",
-        "operators": root / "people/omar",
-        "answers": root / "answers/answers.db",
-        "answers_anchor": root / "answers-anchor/heads.db",
-    }
-    return deployed.arguments(**{**usual, **parts})
-
-
-@case(
-    "An approver carries each approval to a worker by hand: no answers are configured.",
-    "SP21.no-answers invoices",
-    status=0,
-)
-def good_carried(root: Path) -> list[str]:
-    return _with_answers(root, operators=None, answers=None, answers_anchor=None)
+    return deployed.arguments(
+        approvers=root / "people/dana",
+        operators=root / "people/omar",
+        answers=root / "answers/answers.db",
+        answers_anchor=root / "answers-anchor/heads.db",
+    )
 
 
 @case(
@@ -381,26 +309,6 @@ def good_carried(root: Path) -> list[str]:
 )
 def open_operator(root: Path) -> list[str]:
     return _with_answers(root, left_open="# of omar\nKEY='{}'\n")
-
-
-@case(
-    "The operator's key has a passphrase.",
-    "SP31.held order-7",
-    status=0,
-)
-def good_operator(root: Path) -> list[str]:
-    return _with_answers(root, left_open=openssh.text("phrase").decode())
-
-
-@case(
-    "A revoked operator's secret key is readable by others. The operator's holds remain.",
-    "SP21.no-operator invoices, SP31.held order-7",
-    status=0,
-)
-def good_revoked_operator(root: Path) -> list[str]:
-    told = _with_answers(root, left_open="{}")
-    (folder(root / "people/omar/revoked") / "omar.pub").hardlink_to(root / "people/omar/omar.pub")
-    return told
 
 
 @case(
@@ -414,13 +322,6 @@ def writable_answers(root: Path) -> list[str]:
 
 
 case = of_kind("A store in SQLite")
-
-
-@in_database("Everybody can read the database.", "SP04.mode state/checkpoints.db")
-def readable_database(deployed: Deployed) -> list[str]:
-    arguments = deployed.arguments()
-    deployed.storage.chmod(0o644)
-    return arguments
 
 
 @in_database("The newest record was cut out of the database.", "SP15.rolled-back order-7")
@@ -444,31 +345,6 @@ def pickle_in_a_row(deployed: Deployed) -> list[str]:
 @in_database("The secret key is next to the database.", "SP08.inside state/key")
 def key_beside_the_database(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")
-
-
-@in_database(
-    "The file claims to be a Safepoint database but is not one.",
-    "SP02.not-verified state/checkpoints.db, SP13.unavailable state/checkpoints.db",
-)
-def damaged_database(deployed: Deployed) -> list[str]:
-    arguments = deployed.arguments()
-    write(deployed.storage, b"SQLite format 3\0" + bytes(4096))
-    return arguments
-
-
-@case("A store in SQLite.", status=0)
-def good_database(root: Path) -> list[str]:
-    return Deployed(root, database=True).arguments()
-
-
-case = of_kind("Keys")
-
-
-@case("Everybody can read a secret key.", "SP22.key-mode keys/key")
-def readable_key(root: Path) -> list[str]:
-    key(root)
-    (root / "keys/key").chmod(0o644)
-    return [str(root / "keys")]
 
 
 case = of_kind("What other frameworks keep")
@@ -536,16 +412,6 @@ def openclaw_home(root: Path) -> None:
 
 
 @case(
-    "A home of OpenClaw before its first run: closed to others, and new."
-    " A note says what nobody judged: the gateway's settings.",
-    "SP22.gateway openclaw",
-    status=0,
-)
-def good_openclaw(root: Path) -> None:
-    others.openclaw(root / "openclaw")
-
-
-@case(
     "The states of Lobster's runs: anyone who can write the folder can resume them.",
     "SP01.group lobster, SP01.readable lobster/state, SP04.writable lobster/state",
     "SP04.writable lobster/state/workflow_resume_1.json, SP12.unsigned-resume lobster/state",
@@ -600,18 +466,6 @@ case = of_kind("Models, and code that loads them")
 
 
 @case(
-    "A pickle that runs a command, under the name of a picture.", "SP24.runs-code models/logo.png"
-)
-def pickle_as_a_picture(root: Path) -> None:
-    write(root / "models/logo.png", EVIL)
-
-
-@case("A file of PyTorch that runs a command.", "SP24.runs-code models/net.pt")
-def torch_that_runs(root: Path) -> None:
-    write(root / "models/net.pt", zipped({"net/data.pkl": EVIL, "net/version": b"3\n"}))
-
-
-@case(
     "Files of PyTorch, of today and from before 1.6, without a seal.",
     "SP24.unsealed models/net.pt, SP24.unsealed models/old.bin, SP25.torch models/old.bin",
     "SP25.torch models/net.pt",
@@ -650,16 +504,6 @@ def unsafe_loads(root: Path) -> None:
     write(root / "app/read.py", 'import pickle\n\npickle.load(open("x", "rb"))\n')
 
 
-@case(
-    "A model with a file next to it that has a seal's name but is not a seal.",
-    "SP24.unsealed models/net.safetensors, SP25.skipped models",
-    status=0,
-)
-def not_its_seal(root: Path) -> None:
-    file = safetensors(root / "models/net.safetensors")
-    write(Path(f"{file}.seal"), "trust me\n")
-
-
 SEALED: Final = "SP24.not-verified models/net.safetensors"
 
 
@@ -683,15 +527,6 @@ def good_loads(root: Path) -> None:
 
 
 case = of_kind("What cannot be seen")
-
-
-@case(
-    "A link that leads to itself.",
-    "SP03.unseen-link models/loop, SP24.unsealed models/net.safetensors",
-)
-def loop_of_links(root: Path) -> None:
-    safetensors(root / "models/net.safetensors")
-    (root / "models/loop").symlink_to("loop")
 
 
 @case(
@@ -952,14 +787,6 @@ def where_nobody_looks(root: Path) -> None:
     (root / "app/net.pkl").symlink_to(".git/net.pkl")
 
 
-@case(
-    "A store without the seal of any record.",
-    "SP02.unsealed state, SP10.format state/order-7/0000000001.checkpoint",
-)
-def seals_taken_away(root: Path) -> None:
-    write(root / "state/order-7/0000000001.checkpoint", '{"amount": 9}')
-
-
 OPAQUE: Final = {
     "deflated": zlib.compressobj(wbits=-15).flush(zlib.Z_FINISH) + bytes(range(256)),
     "compiled": b"\xcb\r\r\n" + bytes(12) + b"\xe3" + bytes(30),
@@ -992,11 +819,6 @@ def packed_files(root: Path) -> None:
     write(root / "app/a.py", "")
     for name, data in PACKED.items():
         write(root / "app" / name, data)
-
-
-@case("State of jsonpickle that is called code.", "SP02.unsealed app, SP10.format app/a.py")
-def state_as_code(root: Path) -> None:
-    write(root / "app/a.py", '{"py/object": "os.system"}')
 
 
 @case(
