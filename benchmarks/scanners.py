@@ -123,14 +123,8 @@ def measure() -> list[Found]:
         name = _named("torch", "`weights_only`")
         found.append(Found(name, _by_class(torch, in_models), _by_class(torch, models), loads=True))
         ours = _loading("moved", "torch", "safepoint.models")
-        found.append(
-            Found(
-                "safepoint, allow-list",
-                _by_class(ours, gadgets),
-                _by_class(ours, benign),
-                loads=True,
-            )
-        )
+        refused, vain = _by_class(ours, gadgets), _by_class(ours, benign)
+        found.append(Found("safepoint, allow-list", refused, vain, loads=True))
     return found
 
 

@@ -62,7 +62,6 @@ NAMES: list[tuple[str, bytes, type[CheckpointError], str]] = [
     ("a.safetensors", b"", ModelRefused, "is an empty file"),
     ("a.safetensors", b"PK\3\4", ModelRefused, "does not end as one"),
     ("a.safetensors", b"\xff\0\0\0\0\0\0\0{}", ModelRefused, "ends before its header does"),
-    ("a.pt", b"version https://git-lfs.github.com/spec/v1\n", ModelRefused, "git lfs pull"),
     ("a.pt", b"\2\0\0\0\0\0\0\0{}", ModelRefused, "whatever its name says"),
     ("a", JOBLIB, ModelRefused, "is a joblib file, .* Ask for skops or safetensors"),
     ("a", zlib.compress(JOBLIB, 3), ModelRefused, "If joblib wrote it, ask for skops"),
@@ -139,8 +138,7 @@ def test_the_tensors_of_what_is_no_data_are_kept_by_name(tmp_path: Path) -> None
         found = load_tensors(saved(tmp_path / "whole.pt", state, legacy=old))
         assert {k: v.tolist() for k, v in found.items()} == named
         assert found.left["torch.nn.functional.relu"] == 1
-    seen = inspect(tmp_path / "whole.pt").pickles
-    assert [each.plain for each in seen] == [True, True, True, False, True]
+    assert [each.plain for each in inspect(tmp_path / "whole.pt").pickles].count(False) == 1
     path = saved(tmp_path / "bad.pt", {**state_dict(), "extra": mark(tmp_path / "marker")})
     found = load_tensors(path)
     assert (sorted(found), found.left) == (["bias", "weight"], {"posix.mkdir": 1})

@@ -84,9 +84,7 @@ def test_the_commands_on_models_end_as_they_must(tmp_path: Path) -> None:
     (tmp_path / "pointer.gguf").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     (tmp_path / "empty").mkdir()
     for status, line in (
-        (2, "scan page.pt"),
-        (2, "scan pointer.gguf"),
-        (2, "scan empty"),
+        *((2, f"scan {each}") for each in ("page.pt", "pointer.gguf", "empty")),
         (1, "scan evil.pkl b.pkl"),
         (0, "scan b.pkl"),
         (2, "scan missing"),
