@@ -378,7 +378,7 @@ class SealedCheckpointStorage(Tenanted):
         check_askable(self.gate, self.ledger, "An executor")
         if not executor.is_request_supported(Question, object):
             raise ConfigurationError(
-                f"{executor.id} asks people, and has no handler for what they answer.",
+                f"{executor.id} asks people but has no handler for what they answer.",
                 "Write @response_handler async def pay(self, question: Question, answer: object,"
                 " ctx: WorkflowContext).",
             )
@@ -386,7 +386,7 @@ class SealedCheckpointStorage(Tenanted):
             link = next(self.ledger.back(place["thread"]))
         except NotFound:
             raise ConfigurationError(
-                f"{executor.id} asks people, and no checkpoint of the workflow"
+                f"{executor.id} asks people, but no checkpoint of the workflow"
                 f" {quoted(self._workflow)} is saved.",
                 "Write WorkflowBuilder(name=..., checkpoint_storage=storage), with this very"
                 " storage and the name of its scope.",
@@ -417,7 +417,7 @@ class SealedCheckpointStorage(Tenanted):
     def _thread(self, workflow_name: str) -> str:
         if self._workflow not in (None, workflow_name):
             raise ConfigurationError(
-                f"This storage is that of the workflow {quoted(self._workflow)}, and not of"
+                f"This storage belongs to the workflow {quoted(self._workflow)}, not to"
                 f" {quoted(workflow_name)}.",
                 "Give each workflow the storage.scope() of its own name.",
             )

@@ -362,7 +362,7 @@ def _report(path: str) -> Iterator[IO[bytes]]:
             head = file.read(len(_LINE))
             if not _LINE.startswith(head):
                 raise ConfigurationError(
-                    f"{shell(path)} exists, and is not the report of a move.",
+                    f"{shell(path)} exists but is not the report of a move.",
                     "It may be one of the originals. Name a new file, or an earlier report.",
                 )
             if len(head) < len(_LINE):  # a crash cut the first line short
@@ -563,7 +563,7 @@ class _Rows(NamedTuple):
         columns = f"type, checkpoint{text}, metadata{text}"
         rows = self.of(columns, "checkpoints", *where)
         if len(rows) != 1:  # the table treats two ids as one
-            raise DecodeError("Its id is that of others, too.", _NOTHING)
+            raise DecodeError("Others have the same id.", _NOTHING)
         tag, data, said = rows[0]
         found = values.json(data) if self.split else values.read(tag, data)
         if self.split:
@@ -691,7 +691,7 @@ class _Values:
         if tag == "null":
             return None
         if tag not in ("bytes", "msgpack") or type(data) is not bytes:
-            what = f"A value in it is written as {quoted(tag)}, and msgpack alone is read."
+            what = f"A value in it is written as {quoted(tag)}, and only msgpack is read."
             raise DecodeError(what, _NOTHING)
         if tag == "bytes":
             return data
@@ -1037,7 +1037,7 @@ def commands(sub: Any) -> None:
     what = "a dataclass, Enum or pydantic model in the states, whose module runs; again for each"
     parser.add_argument("--type", metavar="MODULE:CLASS", action="append", default=[], help=what)
     flag(parser, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
-    what = "vouch for these states, and seal them: whoever could write them decides what they say"
+    what = "vouch for these states and seal them: anyone who could write them decides what they say"
     flag(parser, "--vouch", what)
 
 

@@ -176,7 +176,7 @@ class Store:
         anchor = open_anchor(self.answers_anchor, stack, write=write)
         if anchor is None:
             raise ConfigurationError(
-                "The answers have no anchor, so nobody would see that a no was removed.",
+                "The answers have no anchor, so nobody would see that a denial was removed.",
                 "Name it: answers-anchor.",
             )
         return Answers(storage, anchor)
@@ -216,7 +216,7 @@ class Store:
                 raise ConfigurationError(
                     f"The folder for the {one} {shell(str(first))} is in one place with that for"
                     f" the {other} {shell(str(second))}.",
-                    "Whoever can write one could write the other. Give each a folder of its own.",
+                    "Anyone who can write one could write the other. Give each its own folder.",
                 )
         for each in parts or named:
             with disk.translated("create", str(named[each])):
@@ -484,7 +484,7 @@ def _places(store: str, places: Store | None) -> Store:
     found = default_places(check_store(store)) if places is None else places
     if found.store != store or found.databases:
         raise ConfigurationError(
-            f"The places are not those of store {quoted(store)} on disk.",
+            f"These are not the places of store {quoted(store)} on disk.",
             "Choose them by its name: default_places.",
         )
     return found
@@ -604,7 +604,7 @@ def connection_string(option: str, value: str) -> str:
 
     if any(map(parsed(value).get, _SECRETS)):
         raise ConfigurationError(
-            f"{option} shows a password to whoever lists processes or reads the settings.",
+            f"{option} shows a password to anyone who lists processes or reads the settings.",
             f'Write "env:NAME" for {option}, or name a PGPASSFILE.',
         )
     return value

@@ -55,7 +55,7 @@ def package_toml(name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"src/safepoint/{name}: {error}; mend it") from None
+        raise ValueError(f"src/safepoint/{name}: {error}; fix it") from None
 
 
 def _read() -> Iterator[Rule]:

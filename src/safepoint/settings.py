@@ -12,8 +12,8 @@
 A store that the file names without a storage is in its default places, and so is a store that your
 own file does not name; a file that you name must name it, if it names any. Paths are relative to
 the file's folder. A part in PostgreSQL has a connection string in place of a path, as for psql:
-`dbname=app`, or `postgresql://db/app`. Keep secrets in the environment, not in this file: `storage
-= "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
+`dbname=app`, or `postgresql://db/app`. Keep secrets in the environment, not in this file:
+`storage = "env:DATABASE_URL"`; or in the file that PGPASSFILE names.
 
 The author of the file decides where denials and holds are stored. So it must be named, by
 `--config` or by SAFEPOINT_CONFIG, or be the user's own: `~/.config/safepoint/safepoint.toml`. A
@@ -114,7 +114,7 @@ class Settings:
         check_name("store", name)
         if name not in self._stores:
             if self._stores and self.file != settings_file():  # it was named, maybe for that store
-                raise self._refusal(f"names other stores, and not {name}", f"[stores.{name}]")
+                raise self._refusal(f"names other stores, but not {name}", f"[stores.{name}]")
             return in_default_places(name)
         known = {each.name.replace("_", "-"): each.default for each in fields(Store)[1:]}
         parts: dict[str, Any] = {"store": name}
@@ -237,7 +237,7 @@ def _check_owner(file: Path, trusted: set[int]) -> None:
 
 
 def _distrusted(file: Path, why: str, do: str) -> ConfigurationError:
-    what = f"{shell(str(file))} was found, and not named, and may say what somebody else wants."
+    what = f"{shell(str(file))} was found but not named, and may say what somebody else wants."
     return ConfigurationError(f"{what} {why}", f"Nothing was done. {do}")
 
 

@@ -62,8 +62,8 @@ def test_a_store_is_attacked_and_every_attack_accounted_for(
         ("--target {}:nothing", "cannot be imported: it raised AttributeError."),
         ("--target :", "':' is not MODULE:NAME. Write app.storage:open_store"),
         ("--target nobody", "there is no target 'nobody'. Choose from naive"),
-        ("--target {}:Sealed --target naive", "a store of yours goes alone"),
-        ("--target {}:Sealed --list", "a store of yours goes alone"),
+        ("--target {}:Sealed --target naive", "a store of yours takes names of attacks, but no"),
+        ("--target {}:Sealed --list", "a store of yours takes names of attacks, but no"),
         ("--target {}:Sealed nothing", "there is no attack 'nothing'. Choose from"),
     ],
 )

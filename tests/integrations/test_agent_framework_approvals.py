@@ -229,7 +229,7 @@ def test_a_workflow_inside_of_another_asks_too(passed_on: bool) -> None:
         office.resumed(yes, paused, workflow=build())
     office.dies = False
     assert office.resumed(yes, paused, workflow=build()) == ["42 by dana"]
-    with pytest.raises(ApprovalRefused, match="The run went on"):
+    with pytest.raises(ApprovalRefused, match="The run continued"):
         office.resumed(yes, paused, workflow=build())
     assert [*office.bank.values()] == [[42, 42]]
 
@@ -261,7 +261,7 @@ def test_a_thief_of_the_writers_key_cannot_plant_a_request() -> None:
     assert not office.bank
     assert office.resumed(yes, planted(question)) == ["42 by dana"]
     for again in (planted(question), planted(refund)):
-        with pytest.raises(ApprovalRefused, match=r"The run went on from|by dana has "):
+        with pytest.raises(ApprovalRefused, match=r"The run continued from|by dana has "):
             office.resumed(yes, again)
     assert [*office.bank.values()] == [[42]]
 

@@ -107,7 +107,7 @@ def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
     answer = DANA.approve(_question(graph.invoke({"amount": 42}, RUN)))
     waits = graph.get_state(RUN).config
     graph.update_state(RUN, {"paid": "cancelled"}, as_node="inner")
-    with pytest.raises(ApprovalRefused, match="went on from", check=lambda e: e.kind == "moved"):
+    with pytest.raises(ApprovalRefused, match="continued from", check=lambda e: e.kind == "moved"):
         _resume(graph, answer, waits)
     assert not office.bank
 
@@ -177,7 +177,7 @@ def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
     _resume(graph, answer)
     office.bank.clear()
 
-    with pytest.raises(ApprovalRefused, match="went on from", check=lambda e: e.kind == "used"):
+    with pytest.raises(ApprovalRefused, match="continued from", check=lambda e: e.kind == "used"):
         _resume(office.graph(time_travel=True), answer, waits)  # the very checkpoint again
     forked = graph.update_state(waits, {"amount": 42})  # a fork of it asks anew
     other = _question(graph.invoke(None, forked))

@@ -468,7 +468,7 @@ def value(data: bytes, reason: str) -> Edit:
 FORGED: dict[str, Edit] = {
     "a pickle": (PUT.format("type = 'pickle'"), [], "written as 'pickle'"),
     "an old json row": (SET.format("type = 'json'"), [], "written as 'json'"),
-    "text for bytes": (PUT.format("value = 'text'"), [], "msgpack alone is read"),
+    "text for bytes": (PUT.format("value = 'text'"), [], "only msgpack is read"),
     "a length that is a lie": value(b"\xdd\xff\xff\xff\xff", "not msgpack"),
     "a million deep": value(b"\x91" * 10**6, "nested too deep"),
     "types in types": value(nested(100), "nested too deep"),

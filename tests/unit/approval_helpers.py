@@ -13,9 +13,9 @@ from safepoint.resume.approval import Question
 # Why a run is not resumed, or an answer does not count, as the message says it.
 MALFORMED = r"not an? (answer|question)|is no (answer|question)|neither a text|does not write"
 UNTRUSTED = r"not an approver's|was revoked|was changed after|says that it is by|did not sign"
-EXPIRED = r"expired at|came too late|was issued at|is valid for|goes on too late"
-MISMATCH = r"^The \w+ by \w+ has |needs no approval, and|has this question of"
-USED = r"answered already|went on from|was pruned, or is of another"
+EXPIRED = r"expired at|came too late|was issued at|is valid for|continues too late"
+MISMATCH = r"^The \w+ by \w+ has |needs no approval but|has this question of"
+USED = r"answered already|continued from|was pruned, or is of another"
 
 DANA_KEY = SigningKey(bytes(range(32)))
 ERIN_KEY = SigningKey(bytes(range(1, 33)))

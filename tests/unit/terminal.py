@@ -19,8 +19,8 @@ from tests.unit.commands import settled
 
 Step = tuple[str, str | Signals | Callable[[], str | None]]
 """What to wait for on the screen; and then what to type, to send, or to do before it is typed."""
-LAST: Final = "all else signs nothing: "
-MORE: Final = "all else ends it: "
+LAST: Final = "anything else signs nothing: "
+MORE: Final = "anything else stops: "
 PHRASE: Final = "or Enter to give up: "
 # Whoever runs the tests may ignore signals. With "session", it has the terminal and reads nothing.
 _BEGIN: Final = """

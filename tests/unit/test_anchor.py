@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import shutil
-import sqlite3
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +14,8 @@ from hypothesis import strategies as st
 
 from safepoint import SQLiteAnchor, SQLiteCheckpointStorage
 from safepoint.core.anchor import InMemoryAnchor
-from safepoint.core.errors import (
-    ConfigurationError,
-    InvalidId,
-    RolledBack,
-    Unavailable,
-    Unsafe,
-)
+from safepoint.core.errors import ConfigurationError, InvalidId, RolledBack, Unavailable, Unsafe
 from safepoint.core.names import Head, is_further, journal_of
-from tests.unit.storage_helpers import tree
 
 Each = InMemoryAnchor | SQLiteAnchor
 KINDS = ["memory", "sqlite"]
@@ -80,18 +69,6 @@ def refused(error: type[Exception], said: str, *acts: Callable[[], object]) -> N
 
 
 # --- what holds for each
-
-
-def test_rewind_sets_an_older_head_or_forgets_one_thread(anchor: Each) -> None:
-    anchor.advance("s", "t", head(5))
-    anchor.advance("s", "u", head(6))
-    anchor.rewind("s", "t", head(2, "b"))
-    assert anchor.read("s", "t") == head(2, "b")
-    anchor.advance("s", "t", head(3))
-    assert anchor.read("s", "t") == head(3)
-    for _ in range(2):
-        anchor.rewind("s", "t", None)
-        assert (anchor.read("s", "t"), anchor.threads("s")) == (None, ["u"])
 
 
 def test_a_tenant_sees_its_own_threads_alone(anchor: Each) -> None:
@@ -201,47 +178,4 @@ def test_what_changed_is_never_an_empty_anchor(kept: SQLiteAnchor, tmp_path: Pat
     refused(Unavailable, "does not have the schema", lambda: sqlite(tmp_path))
 
 
-def test_a_frozen_copy_is_asked_and_never_moved(tmp_path: Path, monkeypatch: Any) -> None:
-    """Even on a volume that is mounted for reading alone: reading needs no lock, and no log."""
-    path = tmp_path / "sqlite/heads.db"
-    with SQLiteAnchor(path, create=True) as anchor:
-        anchor.advance(S, T, head(57))
-    refused(Unavailable, "was closed", lambda: anchor.read(S, T))
-    before, real = path.read_bytes(), os.open
-
-    def reading(name: str, flags: int, *args: Any, **kwargs: Any) -> int:
-        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
-            raise OSError(errno.EROFS, "read-only")
-        return real(name, flags, *args, **kwargs)
-
-    monkeypatch.setattr(os, "open", reading)
-    with SQLiteAnchor(path, read_only=True) as frozen:
-        assert (frozen.read(S, T), frozen.read(S, "new"), frozen.threads(S)) == (
-            head(57),
-            None,
-            [T],
-        )
-        with pytest.raises(Unavailable, match=r"read-only|may not"):
-            frozen.advance(S, T, head(58))
-        assert (tree(path.parent), path.read_bytes()) == (["heads.db"], before)
-
-
 # --- what it holds
-
-
-WRITTEN = {
-    "UPDATE heads SET digest = 'sha256:x'": 0,
-    "INSERT INTO heads VALUES ('invoices', '', '../etc', 1, 'x')": 4,
-    "UPDATE store SET name = 'NOT A NAME'": 0,
-    "DROP TABLE heads": 0,
-}
-
-
-@pytest.mark.parametrize("statement", WRITTEN)
-def test_a_database_that_nobody_of_us_wrote_is_not_believed(tmp_path: Path, statement: str) -> None:
-    """Neither as a head nor as none: what cannot be told is refused."""
-    anchor, path = sqlite(tmp_path), tmp_path / "anchor/heads.db"
-    anchor.advance(S, T, head(57))
-    with closing(sqlite3.connect(path, isolation_level=None)) as other:
-        other.execute(statement)
-    refused(Unavailable, "heads|holds", calls(anchor)[WRITTEN[statement]])

@@ -30,14 +30,12 @@ from safepoint.core.errors import (
     NotOwner,
     ResumeRefused,
     SealBroken,
-    Unavailable,
     Unsafe,
 )
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.names import ANSWERS, Head
 from safepoint.resume.answers import MOST, ORDERS, Answers, Order, _chain
 from safepoint.resume.approval import Question, Reason
-from safepoint.resume.asking import SPENT
 from safepoint.resume.gate import May
 from tests.house import refused
 from tests.unit.approval_helpers import MALFORMED, UNTRUSTED
@@ -239,20 +237,6 @@ def test_what_a_revoked_key_put_does_not_count_and_stops_nothing() -> None:
     assert [str(each) for each in desk.answers.every(people, OPERATORS)] == ["The approval by dana"]
 
 
-def test_an_operator_who_turned_stops_nothing_once_their_key_is_revoked() -> None:
-    desk = Desk()
-    question = desk.starts()
-    hold(desk)
-    [chain] = desk.shelf.chains
-    operators = Approvers({"omar": OMAR.public}, revoked=[OMAR.public])
-    gate = Gate(approvers=PEOPLE, answers=desk.answers, operators=operators)
-    refused(NotOwner, lambda: desk.go_on(dana.approve(question), gate=gate))  # it still counts
-    desk.shelf._records["", chain][1] = b"x"
-    refused(SealBroken, lambda: desk.go_on(dana.approve(question)))
-    desk.go_on(dana.approve(question), gate=gate)
-    assert (len(desk.paid), desk.answers.verify(PEOPLE, operators)) == (1, 0)
-
-
 def test_nobody_keeps_a_key_beside_what_it_vouches_for(tmp_path: Any) -> None:
     """Whoever writes the storage could put another in its place."""
     place = tmp_path / "answers"
@@ -332,20 +316,6 @@ def test_a_resume_ends_a_wait_that_is_over_and_a_list_does_not() -> None:
     assert workflow.resume(ledger, "order-7").expired
     refused(NotOwner, lambda: workflow.resume(ledger, "order-8", now=now + DAY * 2))
     assert [each.thread for each in workflow.waiting(ledger)] == ["order-8"]
-
-
-@pytest.mark.parametrize("what", ["storage", "anchor", "journal"])
-def test_an_outage_does_not_look_like_nobody_waits(
-    what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    desk = Desk()
-    desk.ledger().save("strange", {"amount": 42})
-    question = desk.starts()
-    desk.ledger().note("order-7", {"question": "forged"}, label=SPENT)
-    assert [*desk.workflow().waiting(desk.ledger())] == [question]
-    down = {"storage": desk.storage, "anchor": desk.anchor, "journal": desk.journal._view.storage}
-    monkeypatch.setattr(down[what], "read", lambda *_: 1 / 0)
-    refused(Unavailable, lambda: [*desk.workflow().waiting(desk.ledger())])
 
 
 # --- Amounts

@@ -294,7 +294,7 @@ def test_what_nobody_foresaw_is_one_line_that_asks_for_a_report(
     planted(monkeypatch, fail)
     code, out, err = said("explain")
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("ZeroDivisionError: That is a defect of safepoint")
+    assert err.startswith("ZeroDivisionError: This is a bug in safepoint")
     assert "secret" not in err
     planted(monkeypatch, lambda _: int((tmp_path / "gone").read_text()))
     assert said("explain")[::2] == (2, f"{tmp_path}/gone is gone. {GONE}\n")

@@ -8,7 +8,6 @@ from __future__ import annotations
 import decimal
 import json
 import re
-import tracemalloc
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, make_dataclass
@@ -458,13 +457,9 @@ def tenfold() -> Any:
 
 @pytest.mark.parametrize("key", ["a", 1])
 def test_a_small_state_of_shared_parts_is_refused_before_it_is_written(key: Any) -> None:
-    tracemalloc.start()
-    try:
-        with pytest.raises(LimitExceeded):
-            Codec(limits=Limits(items=5_000)).encode({key: (tenfold(),)})
-        assert tracemalloc.get_traced_memory()[1] < 100 * MIB
-    finally:
-        tracemalloc.stop()
+    """Written, it would have 10^60 items."""
+    with pytest.raises(LimitExceeded):
+        Codec(limits=Limits(items=5_000)).encode({key: (tenfold(),)})
 
 
 @pytest.mark.parametrize("key", [1, "b"])

@@ -380,7 +380,7 @@ def test_refusals_on_a_terminal(tmp_path: Path) -> None:
             for why in refused.values():
                 terminal.wait(f"{re.escape(why)}[^\\0]*?status 2\n")
             assert terminal.ended() == 2
-            assert "names other stores, and not nowhere" in terminal.screen
+            assert "names other stores, but not nowhere" in terminal.screen
             assert "Traceback" not in terminal.screen
     with console(tmp_path, begin="import sys; sys.modules['starlette'] = None") as terminal:
         assert (terminal.ended(), "needs" in terminal.screen) == (2, True)

@@ -462,7 +462,7 @@ def test_no_approval_before_the_last_page(office: Office) -> None:
         "action: 'pay'",
         "thread: order-7",
     ]
-    whole = re.sub(r"\n(Enter shows what follows, all else ends it: \n)?    \| ", "", screen)
+    whole = re.sub(r"\n(Enter shows more, anything else stops: \n)?    \| ", "", screen)
     assert [line for line in run.question.described if line not in whole] == []
 
 

@@ -44,7 +44,7 @@ def test_each_is_listed_with_its_rules_and_copied_with_a_line_that_says_what_it_
 
 def test_a_copy_is_never_over_another(tmp_path: Path) -> None:
     (tmp_path / "anchored.py").write_bytes(b"mine = 1\n")
-    why = "anchored.py exists here, and nothing was copied. Copy it into another folder, or remove"
+    why = "anchored.py already exists here. Nothing was copied. Copy it into another folder"
     status, out, err = said("examples", "anchored.py", folder=tmp_path)
     assert (status, out, err.startswith(why)) == (2, "", True)
     assert (tmp_path / "anchored.py").read_bytes() == b"mine = 1\n"

@@ -14,25 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint.core.errors import (
-    ConfigurationError,
-    Conflict,
-    LimitExceeded,
-    RolledBack,
-    SealBroken,
-    Unavailable,
-    Unsafe,
-)
-from safepoint.core.names import MAX_SEQUENCE, Limits
+from safepoint.core.errors import Conflict, RolledBack, SealBroken, Unavailable, Unsafe
+from safepoint.core.names import MAX_SEQUENCE
 from safepoint.core.storage import CheckpointStorage, Lease, LeasingStorage
 from safepoint.stores.files import FileCheckpointStorage, ThreadFolder
-from tests.unit.storage_helpers import (
-    every_look,
-    fill,
-    planted,
-    python,
-    tree,
-)
+from tests.unit.storage_helpers import every_look, fill, planted, python, tree
 
 NOW = datetime(2026, 1, 31, 9, 30, tzinfo=UTC)
 
@@ -103,42 +89,6 @@ def test_elsewhere_it_says_so_in_one_sentence(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
 
 
-def test_a_record_or_base_over_the_limit_is_neither_written_nor_read(root: Path) -> None:
-    storage = FileCheckpointStorage(root, limits=Limits(state_bytes=0))
-    storage.append("a", 1, b"x" * 4096)
-    assert len(storage.read("a", 1)) == 4096
-    for write in (storage.append, storage.prune):
-        with pytest.raises(LimitExceeded, match="4097 bytes or more, and the limit is 4096"):
-            write("a", 2, b"x" * 4097)
-    assert (storage.head("a"), storage.base("a")) == (1, None)
-    FileCheckpointStorage(root).append("a", 2, b"x" * 4097)
-    with pytest.raises(LimitExceeded, match="has 4097 bytes or more"):
-        storage.read("a", 2)
-    FileCheckpointStorage(root).prune("a", 2, b"x" * 4097)
-    with pytest.raises(LimitExceeded, match=r"a/base has 4108 bytes or more"):
-        storage.base("a")
-
-
-def test_who_only_looks_changes_nothing(storage: FileCheckpointStorage, root: Path) -> None:
-    with pytest.raises(Unavailable, match="is gone"):
-        FileCheckpointStorage(root / "none", read_only=True)
-    lease = storage.acquire("a", "worker-a", 60)
-    storage.append("a", 1, b"one", fence=lease.token)
-    before, stored = tree(root), FileCheckpointStorage(root, read_only=True)
-    assert (stored.read("a", 1), stored.lease("a"), lease.token) == (b"one", lease, 1)
-    assert stored.lease("b") is None
-    writes: list[Callable[[], object]] = [
-        lambda: stored.append("b", 1, b"one"),
-        lambda: stored.prune("a", 1, b"base"),
-        lambda: stored.acquire("b", "worker-b", 60),
-        lambda: stored.release(lease),
-    ]
-    for write in writes:
-        with pytest.raises(ConfigurationError, match="is read_only, and changes nothing"):
-            write()
-    assert tree(root) == before
-
-
 # --- the head
 
 
@@ -195,18 +145,6 @@ def test_a_save_or_prune_while_the_head_is_looked_for_is_no_gap() -> None:
                 assert thread.head(start) == 100
 
 
-def test_finding_the_head_costs_the_same_with_ten_records_and_with_a_million() -> None:
-    """O(log n) names at first, and three once it is known; of a pruned thread by what it has."""
-    few, many = Numbers(range(1, 11)), Numbers(range(1, 1_000_001))
-    cut = Numbers(range(1_000_000_001, 1_000_000_011), 1_000_000_001)
-    for thread, head, most in ((few, 10, 42), (many, 1_000_000, 75), (cut, 1_000_000_010, 42)):
-        assert thread.head(0) == head
-        assert thread.asked <= most
-        thread.asked = 0
-        assert thread.head(head) == head
-        assert thread.asked == 3
-
-
 @pytest.mark.parametrize("removed", range(1, 40))
 def test_one_missing_record_never_makes_an_older_one_the_head(removed: int) -> None:
     """Whatever the search happens to ask: the newest is found, or the gap is."""
@@ -235,33 +173,6 @@ def test_a_save_goes_behind_the_last_one(storage: FileCheckpointStorage, root: P
     with pytest.raises(Conflict, match="is at checkpoint 0, so 2 does not follow"):
         storage.append("a", 2, b"")
     assert tree(root) == ["a"]
-
-
-def test_a_save_syncs_the_record_its_name_and_the_first_time_the_folder(
-    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Even if the folder was there before: whoever made it may have died before the sync."""
-    synced: list[str] = []
-    real = os.fsync
-    (root / "a").mkdir(mode=0o700)
-    kinds = {root.stat().st_ino: "store", (root / "a").stat().st_ino: "thread"}
-
-    def fsync(fd: int) -> None:
-        synced.append(kinds.get(os.fstat(fd).st_ino, "file"))
-        real(fd)
-
-    monkeypatch.setattr(os, "fsync", fsync)
-    storage.append("a", 1, b"one")
-    assert synced == ["store", "file", "thread"]
-    for write, expected in (
-        (lambda: storage.append("a", 2, b"two"), ["file", "thread"]),
-        (lambda: storage.prune("a", 2, b"base"), ["file", "thread", "thread"]),
-        (lambda: storage.acquire("a", "worker-a", 60), ["store", "file", "thread"]),
-        (lambda: storage.acquire("a", "worker-a", 60), ["file", "thread"]),
-    ):
-        synced.clear()
-        write()
-        assert synced == expected
 
 
 # --- pruning

@@ -13,16 +13,8 @@ from typing import Any
 import pytest
 
 from safepoint.core import files
-from safepoint.core.errors import (
-    CheckpointError,
-    Unavailable,
-    Unsafe,
-    shell,
-)
+from safepoint.core.errors import CheckpointError, Unavailable, shell
 from safepoint.stores import disk
-from tests.unit.storage_helpers import fail
-
-FOLDER, FILE, LINK, FIFO = stat.S_IFDIR, stat.S_IFREG, stat.S_IFLNK, stat.S_IFIFO
 
 
 def info(kind: int, mode: int, uid: int = 1000, nlink: int = 1) -> os.stat_result:
@@ -76,7 +68,7 @@ def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path
     temp.hardlink_to(record)
     refusals += disk.hard_link_refusals("/r", record.stat, temp.lstat)
     counts: Iterator[int] = iter([2, 1])  # a publish that ends meanwhile
-    refusals += disk.hard_link_refusals("/r", lambda: info(FILE, 0o600, nlink=next(counts)))
+    refusals += disk.hard_link_refusals("/r", lambda: info(stat.S_IFREG, 0o600, nlink=next(counts)))
     assert refusals == []
     assert len([*disk.hard_link_refusals("/r", record.stat)]) == 1
     temp.rename(tmp_path / "planted")
@@ -86,7 +78,7 @@ def test_a_second_name_is_refused_unless_it_is_of_what_is_on_its_way_in(tmp_path
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("", "storage_path is '', which cannot be the path of a folder. Mend"),
+        ("", "storage_path is '', which cannot be the path of a folder. Fix"),
         (b"/store", "storage_path is b'/store', which cannot be the path of a folder."),
         ("a\0b", "storage_path is 'a\\x00b', which cannot be the path of a folder."),
         ("a\ud800", "storage_path is 'a\\ud800', which cannot be the path of a folder."),
@@ -106,21 +98,6 @@ def test_what_is_not_the_path_of_a_folder_is_refused(
     assert message.format(tmp_path, tmp_path) in str(caught.value)
 
 
-def test_links_are_resolved_above_the_folder_and_not_at_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "real" / "store").mkdir(parents=True)
-    (tmp_path / "link").symlink_to("real")
-    (tmp_path / "direct").symlink_to("real/store")
-    monkeypatch.chdir(tmp_path)
-    for spelling, found in {
-        "link/store/../store/.": "/real/store",
-        "link/store/..": "/real",
-        "./direct//": "/direct",
-    }.items():
-        assert disk.absolute(spelling) == f"{tmp_path}{found}"
-
-
 def test_bash_reads_the_word_back_as_the_path() -> None:
     path = "/a b\n$HOME `id`\t'\"\\\u0416\udcff;*"
     echo = subprocess.run(
@@ -135,13 +112,13 @@ REPORTED: list[tuple[int | None, str, str]] = [
     (
         errno.ENOSPC,
         "save to",
-        "no room left for /s (ENOSPC), so nothing was saved. Mend",
+        "no room left for /s (ENOSPC), so nothing was saved. Fix",
     ),
-    (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Mend"),
+    (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Fix"),
     (errno.EACCES, "read from", "This process may not read from /s. Run: chmod -R u+rwX /s"),
     (errno.ENOENT, "read from", "/s is gone. Put it back from a backup, or construct the storage"),
-    (errno.EIO, "open", "The system could not open /s (EIO). Mend what"),
-    (None, "open", "The system could not open /s (unknown). Mend what"),
+    (errno.EIO, "open", "The system could not open /s (EIO). Fix what"),
+    (None, "open", "The system could not open /s (unknown). Fix what"),
 ]
 
 
@@ -166,80 +143,6 @@ def folder(tmp_path: Path) -> Iterator[int]:
     fd = os.open(tmp_path, os.O_RDONLY)
     yield fd
     os.close(fd)
-
-
-def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
-    """Or whoever tries again and again has no descriptor left."""
-    before = len([*Path("/dev/fd").iterdir()])
-    for mode, why in ((0o700, "is not the folder"), (0o777, "can be written by")):
-        tmp_path.chmod(mode)
-        with pytest.raises(Unsafe, match=why):
-            disk.same_folder(str(tmp_path), (0, 0))
-    assert len([*Path("/dev/fd").iterdir()]) == before
-
-
-def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
-    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(monkeypatch, "fsync", errno.EIO, 2)
-    fail(monkeypatch, "unlink", errno.EIO)
-    with pytest.raises(Unavailable) as caught:
-        disk.put(f"{tmp_path}/a", folder, b"new")
-    assert caught.value.what == (
-        f"{tmp_path}/a was written, but the disk neither confirmed it nor let it go."
-    )
-
-
-def test_a_folder_whose_name_the_disk_does_not_confirm_is_taken_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fail(monkeypatch, "fsync", errno.EIO)
-    with pytest.raises(OSError, match=r"\[Errno 5\]"):
-        disk.create_root(f"{tmp_path}/store")
-    assert not (tmp_path / "store").exists()
-
-
-def test_a_file_system_without_links_or_locks_is_refused(
-    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*_: object) -> bool:
-        raise OSError(errno.EOPNOTSUPP, "no")
-
-    fail(monkeypatch, "link", errno.EPERM)
-    with pytest.raises(Unavailable, match="has no hard links, so nothing was saved"):
-        disk.put(f"{tmp_path}/a", folder, b"")
-    monkeypatch.setattr(disk, "try_lock", refuse)
-    with pytest.raises(Unavailable, match="cannot lock a"), disk.locked(folder, "/s"):
-        pass
-
-
-def test_nobody_waits_for_ever_for_a_lock(
-    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(disk, "PATIENCE", 0.02)
-    held = "Another process has held the lock on /s for 0.02 s"
-    with (
-        disk.opened(str(tmp_path), os.O_RDONLY) as other,
-        disk.locked(other, "/s"),
-        pytest.raises(Unavailable, match=held),
-        disk.locked(folder, "/s"),
-    ):
-        pass
-    with disk.locked(folder, "/s"):
-        pass
-
-
-def test_a_file_is_read_to_its_end_or_to_what_was_asked_for(
-    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "a"
-    file.write_bytes(b"0123456789")
-    file.chmod(0o600)
-    real = os.read
-    for most in (10, 3):
-        monkeypatch.setattr(os, "read", lambda fd, size, most=most: real(fd, min(size, most)))
-        for asked in (7, 10, 1000):
-            assert disk.read(str(file), "a", folder, asked) == b"0123456789"[:asked]
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,6 @@ import pytest
 
 from safepoint import (
     Actor,
-    CheckpointError,
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -23,12 +21,7 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteJournal,
 )
-from safepoint.core.errors import (
-    ConfigurationError,
-    InvalidId,
-    SealBroken,
-    Unavailable,
-)
+from safepoint.core.errors import ConfigurationError, SealBroken, Unavailable
 from safepoint.core.journal import Entry, Event, Journal
 from safepoint.core.names import stamp
 from tests.harness.crash import killed
@@ -91,24 +84,6 @@ def test_a_journal_is_begun_once_and_by_name(tmp_path: Path) -> None:
     assert SQLiteJournal(tmp_path / "journal/journal.db", keys=KEYS, create=True).verify() == 1
 
 
-def test_what_each_chain_says_is_told_by_time_and_in_the_order_of_the_chain(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """A clock that goes back moves nothing within a chain; what is as old goes by the chain."""
-
-    class Clock:
-        now = staticmethod(lambda _: datetime(2026, 1, 31, 12, next(minutes), tzinfo=UTC))
-        fromisoformat = datetime.fromisoformat
-
-    monkeypatch.setattr("safepoint.core.journal.datetime", Clock)
-    minutes = iter([2, 1, 1, 4, 1])
-    journal = InMemoryJournal()
-    for name, thread in (("b2", "b"), ("b1", "b"), ("a1", "a"), ("a4", "a"), ("all1", None)):
-        journal.record(event(name, thread=thread))
-    assert [e.actor.name for e in journal.show()] == ["a1", "all1", "b2", "b1", "a4"]
-    assert journal.counts() == {"a": 2, "b": 2, "journal": 1}
-
-
 @pytest.mark.parametrize(
     "name", ["mally\n", 'mally"}\n{"entry', "mally\r\x1b[1A\x1b[2K dana", "a\u2028b\x85", "m" * 256]
 )
@@ -122,23 +97,6 @@ def test_a_name_stays_in_its_line(folder: Path, name: str) -> None:
     assert entry.actor == Actor(name, name)
     assert str(entry).isascii()
     assert str(entry).isprintable()
-
-
-@pytest.mark.parametrize(
-    ("make", "error"),
-    [
-        (lambda: Actor("", "login"), ConfigurationError),
-        (lambda: Actor("dana", "\ud800"), ConfigurationError),
-        (lambda: Event("paid", "done", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
-        (lambda: Event("save", "over", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
-        (lambda: Event("save", "done", Actor("a", "b"), "s", "../t"), InvalidId),
-        (lambda: Event("save", "done", Actor("a", "b"), "s", "t", 0), InvalidId),
-        (lambda: Event("save", "done", Actor("a", "b"), "s", "t", 1, "x"), ConfigurationError),
-    ],
-)
-def test_what_cannot_be_told_in_one_way_is_refused(make: Any, error: type[CheckpointError]) -> None:
-    with pytest.raises(error):
-        make()
 
 
 def test_a_long_detail_is_cut_and_says_so() -> None:

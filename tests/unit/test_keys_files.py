@@ -12,7 +12,7 @@ import pytest
 from safepoint import SigningKey
 from safepoint.core.errors import Unsafe
 from safepoint.core.keys import VerifyingKey, read_key_file
-from tests.harness.crash import failed, killed
+from tests.harness.crash import killed
 from tests.unit.openssh import put
 from tests.unit.storage_helpers import fail
 
@@ -54,17 +54,6 @@ def test_a_key_file_is_for_its_owner_whatever_the_umask(tmp_path: Path, umask: i
         os.umask(before)
     modes = {file.name: file.stat().st_mode & 0o777 for file in tmp_path.iterdir()}
     assert modes == {"secret": 0o600, "public": 0o644}
-
-
-def test_a_loaded_key_knows_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Absolute, and without the links above it, so that it can be told where it lies."""
-    (tmp_path / "real" / "keys").mkdir(parents=True)
-    (tmp_path / "link").symlink_to("real")
-    expected = tmp_path.resolve() / "real/keys/key"
-    PAIR.public.to_file(expected)
-    monkeypatch.chdir(tmp_path / "real")
-    for path in (tmp_path / "link/keys/key", "keys/../keys/key", expected):
-        assert VerifyingKey.from_file(path).path == expected
 
 
 def test_a_missing_key_is_made_once_if_asked(tmp_path: Path) -> None:
@@ -112,12 +101,6 @@ def test_a_kill_after_each_step_leaves_no_key_or_a_whole_one(tmp_path: Path) -> 
         key = SigningKey.from_file(file, create=True)
         assert SigningKey.from_file(file) == key
         assert {path.name[:5] for path in file.parent.iterdir()} <= {"key", ".new-"}
-
-
-def test_a_step_that_fails_leaves_no_key(tmp_path: Path) -> None:
-    for left in failed(make_key, tmp_path):
-        assert left.whole or "No space left on device" in left.error
-        assert left.whole == (left.folder / "keys/key").exists()
 
 
 def test_a_key_is_on_disk_when_it_is_made_and_when_there_is_one(

@@ -67,7 +67,7 @@ def test_a_file_that_would_cost_time_is_refused_before_it_does(
 ) -> None:
     """Whoever plants a file must not choose how long we work."""
     monkeypatch.setattr(ssh, "_bcrypt_kdf", lambda *_: pytest.fail("it was worked on"))
-    anew = "write it anew: ssh-keygen -p -Z aes256-ctr -a 64 -f FILE"
+    anew = "rewrite it: ssh-keygen -p -Z aes256-ctr -a 64 -f FILE"
     refused(anew, put(tmp_path / "a.key", "rounds"), PASSPHRASE)
     refused(anew, put(tmp_path / "b.key", "cipher"), PASSPHRASE)
     most, last = (1025).to_bytes(4, "big"), (1024).to_bytes(4, "big")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from safepoint import Keyring, SigningKey
 from safepoint.core.errors import CheckpointError, SealBroken, Unsafe
-from safepoint.core.keys import Key, VerifyingKey
+from safepoint.core.keys import Key
 
 OLD, MID, NEW = (SigningKey(bytes([n]) * 32) for n in (1, 2, 3))
 PAIR = SigningKey(bytes(32))
@@ -31,20 +31,6 @@ def test_each_key_is_on_the_ring_once_oldest_first_and_the_signing_one_is_last(
     assert [*ring][-1] is signing is ring.signing is ring.find(signing.id)
     older = [key_id for key_id in dict.fromkeys(ids(verify)) if key_id != signing.id]
     assert ids(ring) == [*older, signing.id]
-
-
-def test_one_key_or_several_in_their_order() -> None:
-    for verify in (OLD, [OLD], {OLD}, iter([OLD])):
-        assert ids(Keyring(NEW, verify=verify)) == [OLD.id, NEW.id]
-    assert isinstance(Keyring(verify=PAIR.public).find(PAIR.id), VerifyingKey)
-    assert Keyring(verify=OLD).find(OLD.id) is OLD
-
-
-def test_the_next_ring_keeps_what_this_one_verifies() -> None:
-    after = Keyring(NEW, verify=RING)
-    assert (ids(after), after.signing) == ([*ids(RING), NEW.id], NEW)
-    assert RING.signing is PAIR
-    assert Keyring(PAIR, verify=Keyring(verify=PAIR.public)).signing is PAIR
 
 
 ONLY = "This keyring only verifies: no key on it signs. Save where the signing key is, with"

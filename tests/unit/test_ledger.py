@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Barrier, BrokenBarrierError
 from typing import Any
 
 import pytest
@@ -31,15 +27,8 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteJournal,
 )
-from safepoint.core.errors import (
-    ConfigurationError,
-    EncodeError,
-    InvalidId,
-    Unavailable,
-    Unsafe,
-)
+from safepoint.core.errors import ConfigurationError, EncodeError, InvalidId, Unavailable, Unsafe
 from safepoint.core.journal import Journal
-from safepoint.core.storage import Lease
 from tests.house import KEY, KEYS, STORE, THREAD, USES, House, Memory, Plain, fill, opened
 from tests.unit.desk import FullDisk
 
@@ -76,31 +65,6 @@ def test_a_save_that_builds_on_an_old_checkpoint_is_refused(storage: Memory) -> 
             ledger.save(THREAD, 3, after=after)
     ledger.save(THREAD, 3)
     assert [each.state for each in ledger.history(THREAD)] == [1, 2, 3]
-
-
-@pytest.mark.parametrize("times", [1, 5])
-def test_a_note_that_comes_before_a_save_at_the_last_moment_is_no_other_state(
-    times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A state is one: then the save is refused."""
-    storage = Memory()
-    ledger, other, keep = opened(storage), opened(storage), storage.append
-    first, left = ledger.save(THREAD, 1).sequence, [("note", times)]
-
-    def append(*args: Any, **options: Any) -> None:
-        for what, count in left:
-            left[:] = [(what, count - 1)] * (count > 1)
-            getattr(other, what)(THREAD, {"from": "another process"})
-        keep(*args, **options)
-
-    monkeypatch.setattr(storage, "append", append)
-    second = ledger.save(THREAD, 2, after=first)
-    assert (left, second.sequence) == ([], first + times + 1)
-    left[:] = [("note", times)]
-    assert ledger.note(THREAD, 3).sequence == second.sequence + times + 1
-    left[:] = [("save", 1)]
-    with pytest.raises(Conflict, match=f"is at #.*, and this save builds on #{second.sequence}"):
-        ledger.save(THREAD, 3, after=second.sequence)
 
 
 def test_what_changes_while_the_process_runs_is_refused(storage: Memory) -> None:
@@ -399,45 +363,6 @@ def test_the_first_write_claims_a_thread() -> None:
         two.rotated(KEYS).save("order-8", {})
 
 
-def test_a_claim_is_renewed_by_a_write_and_a_resume_takes_over_what_has_ended(house: House) -> None:
-    run = house.workflow().begin(old := house.ledger(worker="one"), THREAD)
-    owned = old.owners.threads[os.getpid(), "", THREAD]
-    before = owned.lease
-    old.save("order-8", {})
-    assert owned.lease == before
-    owned.renewed -= 31  # half of it has passed
-    old.save(THREAD, old.latest(THREAD).state, app="invoice")
-    assert (owned.lease.token, owned.lease.expires > before.expires) == (1, True)
-    new = house.ledger(worker="new")
-    with pytest.raises(NotOwner, match="is owned by worker 'one' until"):
-        house.workflow().resume(new, THREAD)
-    old.owners.release()
-    house.late = -timedelta(hours=1)
-    house.storage.acquire(THREAD, "dead", 60)
-    house.late = timedelta(0)
-    house.workflow().resume(new, THREAD)
-    assert house.ran == ["act"]
-    with pytest.raises(CheckpointError):
-        run.step()
-    assert house.ran == ["act"]
-
-
-def test_threads_of_one_process_claim_once() -> None:
-    class Slow(Memory):
-        both = Barrier(2)
-
-        def acquire(self, thread: str, owner: str, seconds: float) -> Lease:
-            with suppress(BrokenBarrierError):
-                self.both.wait(0.2)  # for another one, who must not come
-            return super().acquire(thread, owner, seconds)
-
-    ledger = opened(Slow(), worker="one")
-    with ThreadPoolExecutor(2) as pool:
-        for done in [pool.submit(ledger.owners.keep, THREAD) for _ in range(2)]:
-            done.result()
-    assert ledger.owners.threads[os.getpid(), "", THREAD].lease.token == 1
-
-
 def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another() -> None:
     """Two handles of one process take no thread from each other: neither by turns nor at once."""
     storage = Memory()
@@ -455,21 +380,6 @@ def test_a_ledger_and_its_tenants_are_one_owner_and_any_other_ledger_is_another(
     assert owner_of(first) is not None
     second.owners.release(THREAD)
     assert other.tenant("acme").save(THREAD, {}).sequence == 6
-
-
-def test_what_was_claimed_before_a_fork_stays_with_the_parent(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    ledger = opened(Memory(), worker="one")
-    ledger.save(THREAD, {})
-    process = os.getpid()
-    with monkeypatch.context() as child:
-        child.setattr(os, "getpid", lambda: process + 1)
-        ledger.owners.release()
-        assert owner_of(ledger) == "one"
-        ledger.save(THREAD, {})  # under the same name it takes the thread over, with a new token
-    with pytest.raises(NotOwner):
-        ledger.save(THREAD, {})
 
 
 # ---------------------------------------------------------------- what is written down

@@ -11,28 +11,14 @@ from safepoint import (
     Conflict,
     FileCheckpointStorage,
     InMemoryAnchor,
-    InMemoryJournal,
     Keyring,
     Ledger,
     RolledBack,
     SigningKey,
 )
-from safepoint.core.errors import (
-    ConfigurationError,
-    SealBroken,
-    ThreadDeleted,
-    Unsafe,
-)
+from safepoint.core.errors import ConfigurationError, SealBroken, ThreadDeleted, Unsafe
 from safepoint.core.names import Head
-from tests.house import (
-    KEY,
-    STORE,
-    THREAD,
-    Memory,
-    fill,
-    opened,
-    states,
-)
+from tests.house import KEY, STORE, THREAD, Memory, fill, opened, states
 
 NEW = SigningKey.generate()
 BOTH = Keyring(NEW, verify=KEY)
@@ -48,17 +34,6 @@ def target() -> Memory:
 def new(target: Any, anchor: InMemoryAnchor | None = None) -> Ledger:
     """The ledger to copy to: it signs with the new key, and trusts no other."""
     return opened(target, anchor, keys=Keyring(NEW))
-
-
-def test_a_copy_is_written_down_on_both_sides() -> None:
-    ours, theirs = InMemoryJournal(), InMemoryJournal()
-    source, target = (opened(Memory(), journal=journal) for journal in (ours, theirs))
-    fill(source, 1)
-    source.copy_to(target)
-    for journal, detail in ((ours, "to Ledger("), (theirs, "from Ledger(")):
-        entries = [*journal.show(what="copy")]
-        assert [entry.outcome for entry in entries] == ["intended", "done"]
-        assert entries[0].detail.startswith(detail)
 
 
 def test_a_copy_has_all_that_the_original_has(
@@ -193,31 +168,3 @@ def test_a_target_of_another_store_or_without_a_key_or_the_source_itself_is_refu
 
 
 # Up to a head
-
-
-def remembered(anchor: InMemoryAnchor) -> InMemoryAnchor:
-    """A copy of the anchor that nobody writes any more."""
-    frozen = InMemoryAnchor()
-    frozen._heads.update(anchor._heads)
-    return frozen
-
-
-def test_a_copy_leaves_no_tenant_out(storage: Memory, target: Memory) -> None:
-    """Also up to a head; and threads that are named are the ledger's own."""
-    anchor = InMemoryAnchor()
-    source = opened(storage, anchor)
-    for each in (source, source.tenant("acme"), source.tenant("globex")):
-        fill(each, 2)
-    before = remembered(anchor)
-    fill(source.tenant("acme"), 1)
-    fill(source.tenant("mallory"), 1)
-    assert source.copy_to(new(Memory()), threads=[THREAD]) == 2
-    assert source.copy_to(new(target), up_to=before) == 6
-    copy = new(target)
-    assert copy.tenants() == ["acme", "globex"]
-    assert [copy.tenant(name).verify(THREAD) for name in copy.tenants()] == [2, 2]
-    assert source.copy_to(copy) == 8
-    assert copy.tenants() == source.tenants() == ["acme", "globex", "mallory"]
-    assert copy.tenant("acme").tenants() == []
-    with pytest.raises(ConfigurationError, match="Bare is not a TenantStorage"):
-        source.copy_to(new(type("Bare", (Memory,), {"tenants": None})()))

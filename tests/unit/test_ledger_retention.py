@@ -9,29 +9,9 @@ from typing import Any
 
 import pytest
 
-from safepoint import (
-    CheckpointError,
-    InMemoryAnchor,
-    Keyring,
-    NotFound,
-    SigningKey,
-    SQLiteCheckpointStorage,
-)
-from safepoint.core.chain import View
+from safepoint import InMemoryAnchor, Keyring, NotFound, SigningKey, SQLiteCheckpointStorage
 from safepoint.core.errors import ConfigurationError, ThreadDeleted, Unavailable, Unsafe
-from tests.house import (
-    KEY,
-    STORE,
-    THREAD,
-    USES,
-    Memory,
-    Plain,
-    base_of,
-    fill,
-    fill_ahead,
-    opened,
-    states,
-)
+from tests.house import KEY, STORE, THREAD, USES, Memory, base_of, fill, fill_ahead, opened, states
 
 Anchored = InMemoryAnchor | None
 
@@ -139,36 +119,6 @@ def once(patch: pytest.MonkeyPatch, thing: Any, name: str, first: Any, *, after:
     patch.setattr(thing, name, raced)
 
 
-@pytest.mark.parametrize("moment", ["base", "scan"])
-def test_the_newest_state_is_found_while_another_process_prunes(
-    storage: Memory, monkeypatch: pytest.MonkeyPatch, moment: str
-) -> None:
-    """On the way back over a note, the state behind it is pruned: there is a newer one by then."""
-    ledger = opened(storage)
-    fill(ledger, 2)
-    ledger.note(THREAD, "held")
-
-    def rival() -> None:
-        fill(opened(storage), 1, first=4)
-        assert opened(storage).prune(THREAD, keep=1) == 3
-
-    plain = isinstance(storage, Plain) and moment == "scan"
-    once(monkeypatch, storage, "read" if plain else moment, rival, after=False)
-    assert opened(storage).latest(THREAD).state == {"n": 4}
-
-
-def test_a_save_that_is_faster_than_a_deletion_keeps_the_thread(
-    storage: Memory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ledger = opened(storage)
-    fill(ledger, 3)
-    rival = lambda: fill(opened(storage), 1, first=4)  # noqa: E731
-    once(monkeypatch, storage, "append", rival, after=False)
-    with pytest.raises(CheckpointError, match="does not end at #3 any more"):
-        ledger.delete(THREAD)
-    assert states(opened(storage)) == [1, 2, 3, 4]
-
-
 @pytest.mark.parametrize(
     ("use", "expected"),
     [
@@ -195,25 +145,3 @@ def test_a_prune_of_another_process_is_no_alarm(
 
     once(monkeypatch, anchor, "read", prune, after=True)
     assert use(opened(storage, anchor)) == expected
-
-
-def test_a_thread_that_is_pruned_while_it_is_read(
-    storage: Memory, anchor: Anchored, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(opened(storage, anchor), 10)
-    genuine, looked = View._open, []
-
-    def raced(view: View, *given: Any, **named: Any) -> Any:
-        looked.append(given)
-        if len(looked) == 3:
-            assert opened(storage, anchor).prune(THREAD, keep=6) == 4
-        return genuine(view, *given, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(View, "_open", raced)
-        assert opened(storage, anchor).verify(THREAD) == 6
-    history = opened(storage, anchor).history(THREAD)
-    assert next(history).state == {"n": 5}
-    opened(storage, anchor).prune(THREAD, keep=2)
-    with pytest.raises(NotFound, match="was pruned while it was read"):
-        next(history)

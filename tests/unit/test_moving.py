@@ -8,25 +8,15 @@ import os
 import pickle
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from safepoint import (
-    Codec,
-    InMemoryAnchor,
-    Ledger,
-    LimitExceeded,
-)
-from safepoint.core.errors import (
-    ConfigurationError,
-    DecodeError,
-    SealBroken,
-    Unavailable,
-)
+from safepoint import Codec, InMemoryAnchor, Ledger, LimitExceeded
+from safepoint.core.errors import ConfigurationError, DecodeError, SealBroken, Unavailable
 from safepoint.core.ledger import with_codec
 from safepoint.models.plain import strict_json
 from safepoint.moving import MOVED, Moved, Unsigned, move, read_state, state_files
@@ -118,19 +108,6 @@ def test_what_is_no_name_does_not_vouch(report: Path, ledger: Ledger, name: Any)
     assert not report.exists()
 
 
-def test_threads_are_taken_one_at_a_time(report: Path, ledger: Ledger) -> None:
-    """What is read is sealed before the next but one is asked for, so a million files fit."""
-
-    def states() -> Iterator[Unsigned]:
-        for number in range(1, 5):
-            assert len(ledger.threads()) == max(0, number - 2)
-            yield Unsigned(f"a-{number}", 1)
-            yield Unsigned(f"a-{number}", 2)
-
-    assert outcomes(moved(states(), ledger, report)) == {"sealed": 4}
-    assert [each.state for each in ledger.history("a-4")] == [1, 2]
-
-
 # Refusals
 
 
@@ -182,20 +159,6 @@ def test_of_a_thread_all_is_taken_or_nothing(report: Path, ledger: Ledger) -> No
     assert outcomes(moved([Unsigned("A b", 1)], ledger, report)) == {"refused": 1}
 
 
-@pytest.mark.parametrize(
-    "states", [[True, 2], [1.0, 2], [1], [1, 2, 3], [2, 1], [1, {"vouched_by": "dora"}]]
-)
-def test_another_state_or_one_more_is_another_thread(
-    report: Path, ledger: Ledger, states: list[Any]
-) -> None:
-    moved([Unsigned(THREAD, 1), Unsigned(THREAD, 2)], ledger, report)
-    for given in ([Unsigned(THREAD, each) for each in states], [Unsigned(THREAD, 1, app="b")]):
-        for name in ("", "dora"):
-            (refused,) = moved(given, ledger, report, vouched_by=name)
-            assert "with another record #" in refused.reason
-    assert [each.kind for each in ledger.back(THREAD)] == ["note", "state", "state"]
-
-
 def test_a_deleted_or_tampered_thread_does_not_come_back(report: Path, ledger: Ledger) -> None:
     ledger.save("gone", 1)
     ledger.delete("gone")
@@ -206,22 +169,6 @@ def test_a_deleted_or_tampered_thread_does_not_come_back(report: Path, ledger: L
     with pytest.raises(SealBroken, match="is the one of"):
         moved([Unsigned(THREAD, 1)], opened(storage), report)
     assert storage.head(THREAD) == 1
-
-
-def test_a_file_that_changes_while_it_is_read_is_refused(
-    old: Path, report: Path, ledger: Ledger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (old / "order-7.json").write_text("1")
-    encode = Codec.encode
-
-    def meanwhile(self: Codec, state: Any) -> bytes:
-        (old / "order-7.json").write_text("2")
-        return encode(self, state)
-
-    monkeypatch.setattr(Codec, "encode", meanwhile)
-    (refused,) = moved(state_files(old), ledger, report)
-    assert "changed while it was read" in refused.reason
-    assert ledger.threads() == []
 
 
 # Without a report, nothing
@@ -332,19 +279,3 @@ def test_what_is_not_strict_json_is_refused(old: Path, text: bytes) -> None:
     for size, items in ((9, 99), (99, 2)):
         with pytest.raises(LimitExceeded):
             strict_json(b"[1, [2, 3]]", size, items)
-
-
-def test_a_file_is_read_for_a_layout_of_your_own(old: Path) -> None:
-    (old / "0001").write_bytes(data := pickle.dumps({"at": Colour.RED}))
-    digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-    read = read_state(old / "0001", thread=THREAD, types=[Colour], app="x")
-    assert read == Unsigned(THREAD, {"at": Colour.RED}, "0001", digest, "x")
-    with pytest.raises(DecodeError, match="list it as a type"):
-        read_state(old / "0001", thread=THREAD)
-
-
-def test_a_folder_that_cannot_be_read_is_one_line(tmp_path: Path, ledger: Ledger) -> None:
-    (tmp_path / "file").touch()
-    for path in (tmp_path / "none", tmp_path / "file", Path("a\0b")):
-        with pytest.raises(Unavailable, match="cannot be read"):
-            moved(state_files(path), ledger, tmp_path / "report", vouched_by="")

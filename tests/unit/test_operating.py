@@ -103,7 +103,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (nothing, "verify invoices", 2, "There is no store invoices: no settings name it"),
     (unused, "verify invoices", 2, "Store invoices has no thread, so nothing was verified."),
     (unused, "history invoices order-7", 2, "There is no checkpoint of order-7 in store invoices."),
-    (good, "init invoices", 0, "Store invoices is there, and nothing was changed:"),
+    (good, "init invoices", 0, "Store invoices already exists. Nothing was changed:"),
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
     (good, "verify invoices order-7", 0, "1 thread verified, with 3 records.\n"),
     (good, "history invoices order-7", 0, "#1 20"),

@@ -205,7 +205,7 @@ def test_an_approved_run_goes_on_with_what_was_signed_and_once(desk: Desk) -> No
     run = desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[text])
     assert run.approved is not None
     assert run.approved.by == ("dana",)
-    assert "42" not in repr(run.approved)
+    assert "42" not in f"{run.approved!r} {Ask('pay', PAID)!r}"
     for sequence in (None, 3):
         assert "answered already: approved by dana. An approval counts once" in refused(
             USED, partial(desk.go_on, text, at=sequence)
@@ -268,13 +268,6 @@ def test_who_goes_back_from_a_denial_is_told_of_it(desk: Desk) -> None:
     run = desk.go_on(yes(question), at=2)
     assert run.question is not None
     assert desk.go_on(yes(run.question)).state["paid"] == PAID["amount"]
-
-
-def test_who_goes_back_from_a_wait_that_ended_is_told_of_it(desk: Desk) -> None:
-    desk.within = timedelta(hours=1)
-    late = desk.paused().at.created + timedelta(hours=2)
-    assert desk.workflow().resume(desk.ledger(), "order-7", now=late).expired
-    assert desk.question(2).details[-1] == "Nobody approved it in time, at #3."
 
 
 def test_an_approval_is_for_the_next_step_alone_and_no_step_changes_it(desk: Desk) -> None:
@@ -356,15 +349,6 @@ def test_who_removes_a_key_that_answered_is_told_to_revoke_it(desk: Desk, answer
     assert desk.paid == []
 
 
-def test_a_record_of_the_future_does_not_stop_an_approval(desk: Desk) -> None:
-    """A worker with a wrong clock wrote it, or a thief of the writer's key."""
-    desk.paused()
-    end, future = desk.ledger().latest("order-7"), datetime.now(UTC) + timedelta(days=3000)
-    append(desk, end.state, future, app=end.app, tools=end.tools)
-    assert desk.go_on(yes(desk.question())).next is None
-    assert len(desk.paid) == 1
-
-
 class Clock(InMemoryJournal):
     """A journal that is told something at a time that the test says."""
 
@@ -414,7 +398,7 @@ def test_an_approval_counts_if_the_journal_has_in_time_that_it_is_used(
     clock.now = start + used
     spend = partial(workflow.rehydrate, desk.ledger(), "order-7", approvals=[text], now=start)
     if used == HOUR:
-        assert "order-7 #3 goes on too late" in refused(EXPIRED, spend)
+        assert "order-7 #3 continues too late" in refused(EXPIRED, spend)
     else:
         spend()
     clock.now = start + 30 * HOUR  # whoever comes after a crash goes on with what was spent
@@ -425,25 +409,6 @@ def test_an_approval_counts_if_the_journal_has_in_time_that_it_is_used(
         resume(approvals=[dana.approve(question, now=clock.now)])
     resume()
     assert keys(desk) == [KEY]
-
-
-def test_an_approval_is_not_called_spent_where_it_is_not(
-    desk: Desk, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Writers of notes that never rest keep a worker out, and leave the approval as it is."""
-    text, keep, other = yes(desk.paused().question), desk.storage.append, desk.ledger()
-
-    def append(*args: Any, **options: Any) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(desk.storage, "append", keep)
-            other.note("order-7", {})
-        keep(*args, **options)
-
-    monkeypatch.setattr("safepoint.resume.asking.TRIES", 3)
-    with monkeypatch.context() as patch:
-        patch.setattr(desk.storage, "append", append)
-        refused(Conflict, lambda: desk.go_on(text))
-    assert desk.go_on(text).state["paid"] == PAID["amount"]
 
 
 @pytest.mark.parametrize("spends", [True, False])
@@ -498,23 +463,18 @@ def test_a_thief_who_leaves_out_the_question_passes_the_gate_and_gets_no_argumen
     assert desk.paid == []
 
 
-def test_a_migration_makes_the_same_state_each_time(desk: Desk) -> None:
-    """People approve what becomes of the state, and nothing else goes on."""
-    question, counted = desk.paused().question, iter(range(9))
-    changing = {"1": lambda state: {**state, "n": next(counted)}}
-    more: State = {"version": "2", "migrations": changing}
-    assert "The approval by dana has detail: Its state becomes sha256:" in refused(
-        MISMATCH, lambda: desk.go_on(yes(desk.question(**more)), **more)
-    )
-    assert desk.go_on(yes(question)).state["paid"] == PAID["amount"]
-
-
 def test_steps_that_changed_under_one_version_are_refused(desk: Desk) -> None:
     Workflow("w", [fetch, fail]).begin(desk.ledger(), thread="t", items=[]).step()
     other = Workflow("w", [fail, fetch])
     assert "other steps than those of w today" in refused(
         ResumeRefused, lambda: other.resume(desk.ledger(), "t")
     )
+
+
+def test_a_version_without_a_migration_is_refused_and_nobody_is_asked(desk: Desk) -> None:
+    desk.paused()
+    for act in (desk.question, desk.go_on):
+        assert "No migration leads" in refused(ResumeRefused, partial(act, version="3"))
 
 
 # ---------------------------------------------------------------- back, and elsewhere
@@ -555,21 +515,6 @@ def test_a_narrower_tool_set_is_allowed(desk: Desk) -> None:
     run.step()
     assert desk.ledger().latest("order-7").tools is None
     assert "The tool bank is new." in refused(ApprovalNeeded, desk.go_on)  # once it was left out
-
-
-def spoil(state: State) -> State:
-    state["payee"] = "mally"
-    raise KeyError
-
-
-@pytest.mark.parametrize("change", [spoil, lambda s: [s]])
-def test_a_migration_that_fails_changes_nothing(desk: Desk, change: Any) -> None:
-    before = desk.paused().state
-    more: State = {"version": "2", "migrations": {"1": change}}
-    for act in (desk.question, desk.go_on):  # nobody is asked about what cannot go on
-        refused(ResumeRefused, partial(act, **more))
-    assert desk.ledger().latest("order-7").state["state"] == before
-    assert desk.told()[-1] == "resume refused #3"
 
 
 # ---------------------------------------------------------------- the anchor and the journal

@@ -156,7 +156,7 @@ def test_settings_count_that_are_named_or_the_users_own(
     (clone / "named.toml").write_text(table.format("/named"))
     assert read("named.toml").store("s").storage == "/named"
     said("init", "t")
-    with pytest.raises(ConfigurationError, match=r"names other stores, and not t\."):
+    with pytest.raises(ConfigurationError, match=r"names other stores, but not t\."):
         read("named.toml").store("t")
     monkeypatch.setenv(VARIABLE, "nowhere.toml")
     with pytest.raises(ConfigurationError, match="cannot be read as settings"):

@@ -14,14 +14,7 @@ from typing import Any
 import pytest
 
 from safepoint import Limits, SQLiteCheckpointStorage
-from safepoint.core.errors import (
-    CheckpointError,
-    LimitExceeded,
-    RolledBack,
-    SealBroken,
-    Unavailable,
-    Unsafe,
-)
+from safepoint.core.errors import CheckpointError, LimitExceeded, Unavailable, Unsafe
 from safepoint.stores import database as engine
 from safepoint.stores import disk
 from safepoint.stores import sqlite as module
@@ -164,15 +157,6 @@ def test_the_place_is_looked_at_again_at_each_call(
     assert storage.head("a") == 2
 
 
-def test_whoever_holds_the_folder_keeps_nobody_from_a_database_that_is_there(
-    storage: SQLiteCheckpointStorage, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("safepoint.stores.disk.PATIENCE", 0.02)
-    folder = disk.opened(str(path.parent), disk.FOLDER)
-    with folder as fd, disk.locked(fd, "folder"), SQLiteCheckpointStorage(path) as again:
-        assert again.head("a") == storage.head("a")
-
-
 def test_it_works_where_the_system_is_not_posix(path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(disk, "SUPPORTED", False)
     with SQLiteCheckpointStorage(path) as storage:
@@ -215,15 +199,6 @@ def reschema(path: Path, *statements: str) -> None:
             attacker.execute(statement)
         [(version,)] = attacker.execute("PRAGMA schema_version").fetchall()
         attacker.execute(f"PRAGMA schema_version = {version + 1}")
-
-
-def retype(path: Path, *statements: str) -> None:
-    """Put values of any type into the tables, which are STRICT before and after."""
-    change = "UPDATE sqlite_schema SET sql = replace(sql, '{}', '{}') WHERE type = 'table'"
-    strict, loose = ") STRICT", ") /**/"
-    reschema(path, change.format(strict, loose))
-    rewrite(path, *statements)
-    reschema(path, change.format(loose, strict))
 
 
 def drop(path: Path, rule: str, number: str = "100") -> None:
@@ -338,46 +313,6 @@ def test_no_statement_works_for_ever(
     assert "(SQLITE_INTERRUPT)" in refused(Unavailable, lambda: storage.select(endless))
 
 
-UNSAID = "does not say"
-ODD = ("first = x'02'", "lease = 'text'", "lease = x''")
-
-
-@pytest.mark.parametrize("change", ODD)
-def test_a_thread_that_says_what_nobody_wrote_is_not_saved(
-    path: Path, database: sqlite3.Connection, change: str
-) -> None:
-    database.close()
-    retype(path, f"UPDATE threads SET {change}")  # noqa: S608  a constant above
-    with SQLiteCheckpointStorage(path) as storage:
-        acts: list[Callable[[], object]] = [
-            lambda: storage.append("a", 6, b"", fence=1),
-            lambda: storage.acquire("a", "worker", 5),
-            lambda: storage.lease("a"),
-        ]
-        for act in acts:
-            with pytest.raises((Unavailable, SealBroken), match=UNSAID):
-                act()
-
-
-def test_a_hole_is_not_filled_and_what_is_no_record_is_malformed(
-    path: Path, database: sqlite3.Connection
-) -> None:
-    database.close()
-    retype(
-        path,
-        "UPDATE checkpoints SET record = 'text' WHERE sequence = 3",
-        "DELETE FROM checkpoints WHERE sequence = 4",
-        "DELETE FROM checkpoints WHERE sequence = 2",
-        "INSERT INTO checkpoints VALUES ('', '../etc', 1, x'00'),"
-        " ('', CAST(x'ff' AS TEXT), 1, x'00')",
-    )
-    with SQLiteCheckpointStorage(path) as storage:
-        refused(SealBroken, lambda: storage.read("a", 3))
-        refused(SealBroken, lambda: list(storage.scan("a", 3, 5)))
-        refused(RolledBack, lambda: storage.append("a", 4, b"another", fence=1))
-        assert storage.threads() == ["a"]
-
-
 # --- faults
 
 
@@ -430,20 +365,6 @@ def test_a_save_that_fails_says_why_and_leaves_nothing(
             assert "canary" not in message
             assert not fail_at
             assert storage.head("a") == 1
-        storage.append("a", 2, b"two")
-
-
-def test_a_program_that_holds_the_database_keeps_nobody_from_reading(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "_PATIENCE", 0.05)
-    with SQLiteCheckpointStorage(path) as storage:
-        storage.append("a", 1, b"one")
-        with closing(sqlite3.connect(path, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            for name in ("append", "prune", "acquire"):
-                assert "Another program has held" in refused(Unavailable, calls(storage)[name])
-            assert (storage.head("a"), storage.read("a", 1)) == (1, b"one")
         storage.append("a", 2, b"two")
 
 
@@ -600,20 +521,3 @@ def test_no_connection_is_used_by_a_process_that_did_not_open_it(path: Path) -> 
 
 
 # --- the rest
-
-
-def test_whoever_looks_many_times_with_one_connection_sees_what_is_new(path: Path) -> None:
-    """Whether others have it open meanwhile or not; and finds what was put in its place."""
-    with SQLiteCheckpointStorage(path) as first:
-        first.append("a", 1, b"record 1")
-    looking = SQLiteCheckpointStorage(path, read_only=True)
-    assert looking.head("a") == 1
-    with SQLiteCheckpointStorage(path) as writer:
-        for sequence in (2, 3):
-            writer.append("a", sequence, b"record")
-            assert looking.head("a") == sequence
-    assert looking.head("a") == 3
-    path.unlink()
-    with pytest.raises(Unavailable):
-        looking.head("a")
-    looking.close()

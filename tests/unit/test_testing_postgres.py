@@ -18,10 +18,7 @@ need("psycopg", "psycopg: pip install '.[postgres]'")
 
 import psycopg
 
-from safepoint.core.errors import (
-    MissingPackage,
-    Unavailable,
-)
+from safepoint.core.errors import MissingPackage, Unavailable
 from safepoint.testing.postgres import Server
 from tests.harness.blocks import ROOT
 

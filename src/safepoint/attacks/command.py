@@ -79,7 +79,7 @@ def _on_yours(options: argparse.Namespace) -> int:
     """Attack one store of the user's, and count how the attacks ended."""
     names = options.attacks
     if options.list or len(options.target) > 1:
-        options.refuse("a store of yours goes alone: with names of attacks, and no other option")
+        options.refuse("a store of yours takes names of attacks, but no other option")
     _check(options, ATTACKS)
     (named,) = options.target
     factory = imported(named, "app.storage:open_store")

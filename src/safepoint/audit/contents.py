@@ -164,7 +164,7 @@ def _pickles(file: File) -> Iterator[Finding]:
     elif found.verdict in (Verdict.NOT_LOOKED_INTO, Verdict.REFUSED):
         raise LimitExceeded(found.what, _LOOK)
     elif kind is Format.UNKNOWN and file.is_json:
-        raise LimitExceeded("It begins like JSON, and is none that can be read.", _LOOK)
+        raise LimitExceeded("It begins like JSON but cannot be read as JSON.", _LOOK)
 
 
 def _kind_of(file: File) -> tuple[str, bool]:

@@ -228,7 +228,7 @@ def guard(rule: str, path: str, found: list[Finding]) -> Iterator[None]:
     except CheckpointError as error:
         found.append(unseen(rule, path, error.what.rstrip(".")))
     except Exception as error:  # noqa: BLE001  whoever wrote it may have meant it to
-        why = f"{type(error).__name__}, which is a defect of safepoint"
+        why = f"{type(error).__name__}, which is a bug in safepoint"
         found.append(unseen(rule, path, why))
 
 

@@ -69,8 +69,8 @@ Secure a new one:    safepoint init NAME
 What does it mean?   safepoint explain SP12"""
 _INTERRUPTED: Final = 130
 _DEFECT: Final = (
-    "That is a defect of safepoint, and nothing that you did. Report it, with what this prints:"
-    " python -X dev -m safepoint, and the rest of the line."
+    "This is a bug in safepoint, not something that you did. Run the same line with python -X dev"
+    " -m safepoint in place of safepoint, and report what that prints."
 )
 _STATUS: Final = (
     "exit status: 0 done, or nothing to do; 1 findings, or refused; 2 it could not be done"

@@ -51,15 +51,15 @@ from safepoint.stores import disk
 
 def commands(sub: Any) -> None:
     """Add the commands for people who approve, deny, hold and release."""
-    what = "list the runs that wait for people, or show all that one run asks"
+    what = "list the runs that wait for people, or show everything that one run asks"
     add_format(add(sub, "waiting", what, _waiting, "NAME", "THREAD?"))
-    approving = _signing(sub, "approve", _answer, "sign a yes to what a run asks, with your key")
-    denying = _signing(sub, "deny", _answer, "sign a no to what a run asks, with your key")
+    approving = _signing(sub, "approve", _answer, "approve what a run asks: sign it with your key")
+    denying = _signing(sub, "deny", _answer, "deny what a run asks: sign it with your key")
     denying.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
     for each, verb in ((approving, "approve"), (denying, "deny")):
         each.add_argument("--digest", metavar="SHA256", help="of the question, as waiting has it")
         each.set_defaults(verb=verb)
-    holding = _signing(sub, "hold", _order, "hold a run: no worker goes on with it")
+    holding = _signing(sub, "hold", _order, "hold a run: no worker continues it")
     holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
     releasing = _signing(sub, "release", _order, "end the hold of a run")
     releasing.add_argument("--digest", metavar="SHA256", help="which hold, if there are several")
@@ -70,7 +70,7 @@ def commands(sub: Any) -> None:
     changing.add_argument("--add", nargs=2, metavar=("PERSON", "FILE"), help=what)
     what = "end what somebody may do: their key is revoked"
     changing.add_argument("--remove", metavar="PERSON", help=what)
-    flag(people, "--operator", "as one who holds runs, and not as one who approves")
+    flag(people, "--operator", "as an operator, who holds runs, instead of an approver")
 
 
 def _signing(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
@@ -274,12 +274,14 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
     height = max(os.get_terminal_size(2).lines - 2, 5)
     for begin in range(0, len(all_rows), height):
         print("\n".join(all_rows[begin : begin + height]), file=sys.stderr)
-        if begin + height < len(all_rows) and typed("Enter shows what follows, all else ends it: "):
+        if begin + height < len(all_rows) and typed("Enter shows more, anything else stops: "):
             return False
     name, what = wait.question.thread, "yes" if verb == "approve" else "no"
     text = thread_text(name) or ""  # as a framework has it; a client may have chosen it
     names = [name, wait.name, *([text] if text.strip() and text.isprintable() else [])]
-    return typed(f"Type the thread's name to sign this {what}; all else signs nothing: ") in names
+    return (
+        typed(f"Type the thread's name to sign this {what}; anything else signs nothing: ") in names
+    )
 
 
 # --- hold and release
@@ -346,7 +348,7 @@ def _people(options: argparse.Namespace) -> int:
         for each in (store.approvers, store.operators):
             if known := people_in(each).keys.get(key.id):
                 raise Unsafe(
-                    f"Key {key.id} is that of {known[0]} already.",
+                    f"Key {key.id} already belongs to {known[0]}.",
                     "Nothing was added. Each person has a key of their own for each task.",
                 )
         key.to_file(Path(folder, f"{name}.pub"))

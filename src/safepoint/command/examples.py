@@ -103,7 +103,7 @@ def _examples(options: argparse.Namespace) -> int:
         try:
             publish(name, memoryview(content), 0o755 if content.startswith(b"#!") else 0o644)
         except FileExistsError:
-            what = f"{name} exists here, and nothing was copied."
+            what = f"{name} already exists here. Nothing was copied."
             raise Conflict(what, "Copy it into another folder, or remove that one.") from None
     print(f"Copied {name} {metadata.version('safepoint')}.")
     return 0

@@ -107,7 +107,7 @@ def _init(options: argparse.Namespace) -> int:
         stack.enter_context(answers.anchor)
     made = [each for each in parts if each not in before]
     if not made:
-        print(f"Store {name} is there, and nothing was changed:")
+        print(f"Store {name} already exists. Nothing was changed:")
     else:
         print(f"Store {name} was {'completed' if before else 'created'}. Made: {', '.join(made)}.")
     for each, path in parts.items():

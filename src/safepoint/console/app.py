@@ -249,10 +249,10 @@ class Console:
         if len(why) > MAX_WHY:
             raise InvalidId(
                 f"The reason has {len(why)} characters, and {MAX_WHY} are allowed.",
-                "Nothing was signed. Go back, and say it in fewer words.",
+                "Nothing was signed. Go back and say it in fewer words.",
             )
         if verb == "hold" and not why.strip():
-            raise InvalidId("A hold needs a reason.", "Nothing was signed. Go back, and say why.")
+            raise InvalidId("A hold needs a reason.", "Nothing was signed. Go back and say why.")
         subject = self._forms.take(form, verb)._replace(why=why)
         what: Role = "operator" if subject.question is None else "approver"
         signer = self._operator if what == "operator" else self._approver

@@ -32,7 +32,7 @@ _CHANGING: Final = ("approvers", "operators", "people")
 
 def commands(sub: Any) -> None:
     """Add the command."""
-    what = "show what waits on a page of your own, and sign it on this terminal"
+    what = "show what waits on a page of your own; sign on this terminal"
     about = f"{what.capitalize()}. It prints a link: open it in a browser."
     parser = add(sub, "console", what, _console, description=about)
     stores = "stores to show (default: all in the settings)"
@@ -99,8 +99,8 @@ def _warn(stores: Mapping[str, places.Store]) -> None:
     for name, store in stores.items():
         if any(isinstance(key, SigningKey) for key in map(key_of, store.key)):
             print(
-                f"The key that writes {name} is on this machine, so whoever has this account could"
-                " write what it then approves. Give an approver the public half alone.",
+                f"The key that writes {name} is on this machine, so anyone with this account could"
+                " write what it then approves. Give approvers only the public half.",
                 file=sys.stderr,
             )
 

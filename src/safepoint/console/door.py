@@ -197,7 +197,7 @@ class Door:
         if site == "none" and request.method == "GET":
             again = request.path + (f"?{request.query}" if request.query else "")
             text = "This address was typed, or opened from outside of the console."
-            raise _Reply(403, "Do you want to go on?", text, to=again)
+            raise _Reply(403, "Do you want to continue?", text, to=again)
         if site != "same-origin":
             raise _Reply(403, "Refused", "The request comes from another page than the console's.")
         # The same again by the older header, should a browser get one of them wrong.
@@ -207,7 +207,7 @@ class Door:
         # What a form can send without asking first, but ours do not: text/plain, multipart.
         form = "application/x-www-form-urlencoded"
         if request.method == "POST" and request.one("content-type").lower() != form:
-            raise _Reply(415, "Refused", "The console takes its own forms alone.")
+            raise _Reply(415, "Refused", "The console accepts only its own forms.")
         if request.one("sec-fetch-user"):  # by a click, and not by a page that refreshes itself
             self._used = self._now()
 
@@ -269,7 +269,7 @@ class Door:
 def _check_form(request: _Request) -> None:
     """Stop other methods, paths of two readings, and headers that make it something else."""
     if request.method not in ("GET", "POST"):  # HEAD, TRACE, or OPTIONS, which comes before CORS
-        text = "The console answers GET and POST alone."
+        text = "The console answers only GET and POST."
         raise _Reply(405, "Refused", text, allow="GET, POST")
     # Escapes, empty and dotted segments, whole URLs.
     if not _PATH.fullmatch(request.path):
@@ -289,7 +289,7 @@ def _site(request: _Request) -> str:
     # A frame, a script's fetch, an image, a WebSocket: also of our own page, should it be injected.
     kind = request.one("sec-fetch-mode"), request.one("sec-fetch-dest")
     if kind != _PAGE and (kind != _STYLE or request.method != "GET"):
-        raise _Reply(403, "Refused", "The console is opened as a page, and not inside another.")
+        raise _Reply(403, "Refused", "Open the console as a page, not inside another.")
     return site
 
 

@@ -266,7 +266,7 @@ class _History:
         if anchor is None:
             text = "There is no anchor, so nobody could tell an old copy of this run from today's."
         elif seen is None:
-            text = "The anchor has not seen this run, so all of it could be cut off unnoticed."
+            text = "The anchor has not seen this run, so the whole run could be cut off unnoticed."
         else:
             newer = self.end - seen.sequence
             rest = f" {newer} newer could be cut off unnoticed." if newer else " That is its end."
@@ -331,7 +331,7 @@ class _History:
                 counts = said.verdict == "denied" or said.approver in wait.yes
                 lapsed = "does not count any more: it has lapsed, or the key is revoked"
                 return "no worker has found it yet" if counts else lapsed
-        return "not used: the run went on without it"
+        return "not used: the run continued without it"
 
     def ordered(self) -> Iterator[Said]:
         """Yield each hold and release."""
@@ -374,7 +374,7 @@ class _History:
             return read_as_json(data, self.ledger.codec.limits)
         except DecodeError:
             raise DecodeError(
-                f"{opened.header.place} is sealed, and is not a state.",
+                f"{opened.header.place} is sealed but is not a state.",
                 "Find out what else has the writer's key.",
             ) from None
 

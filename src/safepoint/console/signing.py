@@ -12,6 +12,7 @@ import os
 import secrets
 import select
 import sys
+import termios  # before there are threads: a Ctrl-C in an import can stop those of others for ever
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -340,8 +341,6 @@ def _print(*lines: str) -> None:
 
 def _read_away() -> bool:
     """Forget what was typed to nobody, and return whether there is still a terminal."""
-    import termios
-
     try:
         typed = os.read(0, 4096)
         termios.tcflush(0, termios.TCIFLUSH)

@@ -440,7 +440,7 @@ class View:
                 raise SealBroken(
                     f"{thread} #{place.sequence} says that the thread was deleted, and others"
                     " follow it.",
-                    "Replace the key: whoever wrote those had it.",
+                    "Replace the key: the writer of those records had it.",
                     "chain",
                 )
             yield opened
@@ -587,7 +587,7 @@ class View:
         except CheckpointError as error:
             raise Unavailable(
                 f"{saved} {error.what}",
-                "Nothing is lost. Mend the anchor: the next save moves it.",
+                "Nothing is lost. Repair the anchor: the next save moves it.",
                 "anchor",
             ) from error
 

@@ -471,7 +471,7 @@ class _Writer:
             if is_tried and not self._gives_back(value, content, data):
                 raise EncodeError(
                     "is refused or changed when it is rebuilt.",
-                    "Let its class, or its converter, give back unchanged what is taken of it.",
+                    "Its class, or its converter, has to return unchanged what it gave.",
                 )
         except _KEPT as problem:
             self.problem = self.problem or problem

@@ -165,7 +165,7 @@ class Unavailable(CheckpointError):
     "refused" if the permissions of the store say no to this credential.
     """
 
-    do = "Mend what the message names, and try again."
+    do = "Fix what the message names, and try again."
 
 
 class Unsafe(Unavailable, RuntimeError):

@@ -158,7 +158,7 @@ def _parse(what: str, text: Hidden, wanted: FileKind | None) -> tuple[FileKind, 
         raise Unsafe(
             f"{what} is not one Ed25519 key in OpenSSH's format, whole and with nothing around it.",
             "Restore it, or make one: ssh-keygen -t ed25519. If it has another cipher or too many"
-            f" rounds, write it anew: ssh-keygen -p -Z aes256-ctr -a {ROUNDS} -f FILE",
+            f" rounds, rewrite it: ssh-keygen -p -Z aes256-ctr -a {ROUNDS} -f FILE",
         )
     if wanted not in (None, parsed[0]):
         raise Unsafe(

@@ -629,7 +629,7 @@ class Ledger:
         if opened.header.kind != "deleted":
             raise ConfigurationError(
                 f"{thread} is not deleted, so nothing of it is erased.",
-                "Call Ledger.delete first; to shorten a thread that goes on, Ledger.prune.",
+                "Call Ledger.delete first; to shorten a thread that continues, Ledger.prune.",
             )
         with self.log.doing("erase", thread, opened.head):
             removed = self._cut(opened)
@@ -695,7 +695,7 @@ class Ledger:
             )
         if is_same(self.storage, target.storage):
             raise ConfigurationError(
-                "Source and target are one storage, so nothing would be sealed anew."
+                "Source and target are one storage, so nothing would be sealed again."
             )
         if up_to is not None and self.tenant_name:
             up_to = scoped(up_to, self.tenant_name)

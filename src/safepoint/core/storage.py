@@ -167,7 +167,7 @@ def read_lease(path: str, thread: str, text: object) -> Lease:
             return Lease(thread, found[2].decode(), token, expires)
     raise Unavailable(
         f"{shell(path)} does not say who owns its thread, so nothing of the thread is saved.",
-        "Stop every worker of the thread, and put it back from a backup.",
+        "Stop every worker of the thread and restore it from a backup.",
     )
 
 

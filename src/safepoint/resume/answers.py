@@ -205,7 +205,7 @@ class Answers:
         def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
             if place.sequence > most:
                 raise LimitExceeded(
-                    f"{person.name} has said {most} things about this, and no more are kept.",
+                    f"{person.name} has said {most} things about this; no more are kept.",
                     "Nothing was put. Look at what is there already.",
                 )
             now, key = datetime.now(UTC), person.key
@@ -410,7 +410,7 @@ def _parse(name: str, place: Place, record: str, opened: Opened) -> Order:
 def _misplaced(chain: str) -> SealBroken:
     return SealBroken(
         f"The chain {chain} of the answers holds something that is not about it.",
-        "Nothing is resumed. Whoever signed it did not put it with this release: ask them.",
+        "Nothing is resumed. It was not stored with this release: ask the person who signed it.",
         "answers",
     )
 

@@ -557,7 +557,7 @@ class Approvers:
         )
         if not self.revoked <= self.keys.keys():  # a mistyped id would revoke nothing
             raise Unsafe(
-                f"{quoted(min(self.revoked - self.keys.keys()))} is revoked, and is the key of no"
+                f"{quoted(min(self.revoked - self.keys.keys()))} is revoked and belongs to no"
                 " approver here.",
                 "Keep a revoked key under its owner's name, and give the key or its 16 hex digits.",
             )
@@ -568,7 +568,7 @@ class Approvers:
     def _add(self, name: str, key: object) -> None:
         if not isinstance(key, VerifyingKey):
             raise Unsafe(
-                f"{name} is listed with {type(key).__name__}, and not with a public key: whoever"
+                f"{name} is listed with {type(key).__name__}, not with a public key: anyone who"
                 " checks an approval could make one.",
                 "Give what they sent you of key.public, for a key of SigningKey.generate().",
             )
@@ -637,7 +637,7 @@ class Approvers:
         if key_id in self.revoked and not revoked:
             raise ApprovalRefused(
                 f"The answer names key {key_id} of {name}, which was revoked.",
-                "Whoever stole that key may have written it. Ask again, and let them sign with"
+                "The thief of that key may have written it. Ask again, and let them sign with"
                 " a key that counts.",
             )
 

@@ -250,7 +250,7 @@ class Asking(NamedTuple):
             ResumeRefused: somebody denied it, or the wait has ended.
         """
         final = (
-            "That is final for this question. Catch this error where the run goes on without it."
+            "That is final for this question. Catch this error where the run continues without it."
         )
         if not answers:
             raise ResumeRefused(
@@ -350,7 +350,7 @@ class Asking(NamedTuple):
             spent = self._find_again(spent, now)  # another worker may have been first
         if spent is None:
             raise ApprovalRefused(
-                f"{self._where} goes on too late: before the journal had the answer, it expired,"
+                f"{self._where} continues too late: before the journal had the answer, it expired,"
                 " somebody denied it, or another one was used."
             )
         if journal := self.ledger.anchored_journal:
@@ -417,7 +417,7 @@ class Asking(NamedTuple):
         opened = [gate.approvers.open(text) for text in self._texts(signed)]
         if needed is None:
             raise ResumeRefused(
-                f"{self._where} cannot go on: the policy lets nobody approve what a step asks.",
+                f"{self._where} cannot continue: the policy lets nobody approve what a step asks.",
                 "Write Policy({Reason.ASKED: 1}), or let no step ask.",
             )
         found, skipped = dict[str, Answer](), ""
@@ -472,7 +472,7 @@ class Asking(NamedTuple):
                     break
                 if over is not None:
                     raise ApprovalRefused(
-                        f"The run went on from {self._where} to #{over.sequence}, so nothing is"
+                        f"The run continued from {self._where} to #{over.sequence}, so nothing is"
                         " answered there any more.",
                         "See what was done since. If somebody went back on purpose, let them ask"
                         " again: a fork is another question.",

@@ -376,7 +376,7 @@ class Gate:
             )
         if self.operators.keys and answers is None:
             raise ConfigurationError(
-                "The gate has operators, and no place where their orders are.",
+                "The gate has operators but no place where their orders are stored.",
                 "Write Gate(..., answers=Answers(storage, anchor)).",
             )
         for key_id in self.operators.keys.keys() & self.approvers.keys.keys():

@@ -338,7 +338,7 @@ class Wanted:
             raise ResumeRefused(
                 f"The migration from {quoted(before)} to {quoted(now)} failed"
                 f" ({type(error).__name__}).",
-                "The checkpoint is as it was. Mend the migration, and resume again.",
+                "The checkpoint is as it was. Fix the migration, then resume again.",
             ) from error
 
     def question(self) -> Question | None:
@@ -447,7 +447,7 @@ class Wanted:
         question = self.question()
         if question is None and opened:
             raise ApprovalRefused(
-                f"{self} needs no approval, and was given one from {opened[0].approver}.",
+                f"{self} needs no approval but was given one from {opened[0].approver}.",
                 "Somebody may have answered another question. Resume it without.",
                 "mismatch",
             )

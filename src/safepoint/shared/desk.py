@@ -288,7 +288,7 @@ class Desk:
             )
         if name in wait.yes and self._is_settled(wait.question, name):
             raise ApprovalRefused(
-                f"{name} has approved it already. No worker has gone on with it yet.", _LOOK, "used"
+                f"{name} has approved it already. No worker has continued it yet.", _LOOK, "used"
             )
 
     def _is_settled(self, question: Question, name: str) -> bool:

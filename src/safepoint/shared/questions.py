@@ -176,7 +176,7 @@ def find_asked(
         raise
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         raise DecodeError(
-            f"{thread} holds records that are like those of an adapter, and are not.", _ELSE
+            f"{thread} holds records that look like an adapter's but are not.", _ELSE
         ) from None
     if bounded and len(questions) > _QUESTIONS:
         raise _too_much(ledger, thread, f"is {len(questions):,} things at once")
@@ -187,7 +187,7 @@ def _too_much(ledger: Ledger, thread: str, why: str) -> LimitExceeded:
     named = with_tenant(ledger.tenant_name, thread)
     return LimitExceeded(
         f"What {thread} asks {why}: too much to look into among many threads.",
-        f"It may wait. Look at it alone: safepoint waiting {ledger.store} {named}",
+        f"It may wait. Look only at that thread: safepoint waiting {ledger.store} {named}",
     )
 
 
@@ -264,5 +264,5 @@ def _parse(link: Link, data: bytes, ledger: Ledger) -> dict[str, Any]:
     try:
         found = read_as_json(data, ledger.codec.limits)
     except DecodeError:
-        raise DecodeError(f"{link.header.place} is sealed, and is not a state.", _ELSE) from None
+        raise DecodeError(f"{link.header.place} is sealed but is not a state.", _ELSE) from None
     return found if isinstance(found, dict) else {}

@@ -60,7 +60,7 @@ _EVERY: Final = 0.2  # seconds
 
 _GIVEN: Final = {
     "NAME": "the name of the store",
-    "THREAD": "the name of the thread; that of a tenant is @TENANT/THREAD",
+    "THREAD": "the thread's name; a tenant's is @TENANT/THREAD",
     "SEQUENCE": "which of its records",
     "FILE": "the file of the key",
 }

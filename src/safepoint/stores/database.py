@@ -248,7 +248,7 @@ class Database(Closing):
     def _opened(self) -> _Handle:
         if self._shared.is_closed:
             raise Unavailable(
-                f"This storage on {shell(self._file)} was closed.", "Construct it again to go on."
+                f"This storage on {shell(self._file)} was closed.", "Open it again to continue."
             )
         found = self._shared.opened
         # If it is in a transaction, a signal has interrupted the call that used it. A read-only

@@ -136,7 +136,7 @@ def folder_refusals(path: str, info: os.stat_result) -> Iterator[Unavailable]:
     """Yield what is wrong with a folder of this package, given its `lstat` or `fstat`."""
     shown, inside = shell(path), shell(str(Path(path, "checkpoints")))
     link = (
-        "Whoever owns the link decides where it leads. See where, and name that folder instead:"
+        "The owner of the link decides where it leads. See where, and name that folder instead:"
         f" readlink -f {shown}"
     )
     other = f"Name another path; see what is there: ls -ld {shown}"
@@ -491,7 +491,7 @@ def _withdraw(path: str, name: str, dir_fd: int) -> None:
     except OSError as error:
         raise Unavailable(
             f"{shell(path)} was written, but the disk neither confirmed it nor let it go.",
-            "Look at what is there before you go on.",
+            "Look at what is there before you continue.",
         ) from error
 
 

@@ -697,7 +697,7 @@ def _each_place(thread: str, number: int, storage: Any) -> list[int]:
         try:
             storage.append(thread, sequence, b"%d" % number)
         except Conflict:
-            expect(storage.head(thread) >= sequence, "Who is told of a Conflict must see the head.")
+            expect(storage.head(thread) >= sequence, "After a Conflict the head must be visible.")
         else:
             won.append(sequence)
     return won

@@ -127,7 +127,7 @@ class Records(Session):
             raise Unavailable(
                 f"{error.what} Whether checkpoint {sequence} of thread '{thread}' was saved is not"
                 " known.",
-                "Load the latest checkpoint once the server is back, and go on from that.",
+                "Load the latest checkpoint once the server is back, and continue from that.",
             ) from error
 
     def read(self, thread: str, sequence: int) -> bytes:
