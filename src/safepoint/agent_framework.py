@@ -194,8 +194,9 @@ class SealedCheckpointStorage(Tenanted):
         if not names or (asked := self._find(before[1])) is None:
             return checkpoint
         past, events = {*pending}, _read(asked).pending_request_info_events
-        if checkpoint.iteration_count:  # this run's answer is the last to nothing that it asks
-            past.update(next((each for each in runs[::-1] if past.isdisjoint(each)), ()))
+        if checkpoint.iteration_count:  # it continues after the last answer that it asks no more
+            counted = [each for each in runs if past.isdisjoint(each)]
+            past.update(*counted[-1:])
         since = takewhile(lambda link: link.label != asked.label, self._links(asked.header.thread))
         for found in map(_read, since):
             if found.previous_checkpoint_id == before[1]:
@@ -337,14 +338,17 @@ class SealedCheckpointStorage(Tenanted):
             )
 
         def is_over(link: Link) -> bool:
-            """Tell whether a checkpoint that asks has a successor that no longer asks."""
+            """Tell whether the run continued from a checkpoint that asks to one that does not.
+
+            Links come newest first, so `left` has a checkpoint before its own link comes.
+            """
             if link.kind != "state" or link.header.app != _APP:
                 return False
             found = _read(link)
-            if _asks(found, question):
-                return found.checkpoint_id in left
-            left.add(found.previous_checkpoint_id)
-            return False
+            is_asked = _asks(found, question)
+            if not is_asked:
+                left.add(found.previous_checkpoint_id)
+            return is_asked and found.checkpoint_id in left
 
         return Asking(self.ledger, self.gate, question, is_over).use(answer)
 

@@ -410,7 +410,7 @@ def _listed(folder: Path) -> list[Path]:
     except (OSError, ValueError) as error:
         raise Unavailable(
             f"{shell(str(folder))} cannot be read ({getattr(error, 'strerror', 'not a path')}).",
-            "Name a folder that this user can read, or the database of a saver.",
+            "Name a folder or SQLite file that you can read. For PostgreSQL: postgres_saver(dsn).",
         ) from None
 
 
@@ -1027,7 +1027,7 @@ def commands(sub: Any) -> None:
     """Add `safepoint move`."""
     what = "seal states that nobody signed: JSON, pickles, LangGraph's SQLite, Agent Framework's"
     parser = add(sub, "move", what, _command)
-    parser.add_argument("source", metavar="FROM", help="the folder, or the file of SQLite")
+    parser.add_argument("source", metavar="FROM", help="a folder or SQLite file; not PostgreSQL")
     parser.add_argument("name", metavar="NAME", help="the name of the store")
     parser.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
     parser.add_argument("--app", default="", metavar="NAME", help="what wrote them")
@@ -1061,7 +1061,7 @@ def _command(options: argparse.Namespace) -> int:
     sealed = SEALED if options.vouch else WOULD_BE_SEALED
     totals = ", ".join(f"{count[each]:,} {each}" for each in (sealed, THERE_ALREADY, REFUSED))
     print(f"{counted(len(done), what)}: {totals}.")
-    if waiting := ", ".join(each.thread for each in done if each.waits):
+    if waiting := ", ".join(shell(each.source) for each in done if each.waits):
         print(f"These wait for an answer, and take it from whoever resumes them: {waiting}.")
     if options.vouch:
         print(f"What was done is in {shell(report)}: keep it. Keep the originals elsewhere.")

@@ -202,21 +202,16 @@ from typing import Annotated, TypedDict
 from langchain_core.messages import HumanMessage
 from langgraph.graph import START, StateGraph
 from safepoint.langgraph import SealedSaver
-
 class Log(TypedDict):
     lines: Annotated[list, operator.add]
-
 def built(ledger):
     builder = StateGraph(Log).add_node("n", lambda _: {}).add_edge(START, "n")
     return builder.compile(SealedSaver(ledger))
-
 def through(*given, **named):
     return SealedSaver(Ledger(*given, **named)).ledger
-
 def say(ledger, number):
     said = built(ledger).invoke({"lines": [HumanMessage(str(number))]}, RUN)["lines"]
     return [int(each.content) for each in said]
-
 RUN = {"configurable": {"thread_id": "order-7"}}
 """
 DAY = """

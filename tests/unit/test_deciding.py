@@ -225,6 +225,11 @@ def test_a_row_quotes_what_could_mislead(office: Office) -> None:
         " on True, to '39.00'  0 of 1  "
     )
     assert "calls this thread 'Order #7'\n" in office.run("waiting", "invoices", "Order #7")[1]
+    for look in ("history", "journal", "verify"):
+        said = [
+            office.run(look, "invoices", each)[:2] for each in ("Order #7", "t--_4frder_20_237")
+        ]
+        assert said[0] == said[1] != (0, ""), look
 
 
 def test_a_tenants_run_is_listed_and_answered_for_that_tenant_alone(office: Office) -> None:

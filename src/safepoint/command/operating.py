@@ -25,8 +25,9 @@ from safepoint.core.chain import plain_of
 from safepoint.core.errors import CheckpointError, ConfigurationError, NotFound, shell
 from safepoint.core.keys import SigningKey, read_key_file
 from safepoint.core.ledger import Ledger
-from safepoint.core.names import check_name, check_sequence, stamp, with_tenant
+from safepoint.core.names import check_sequence, stamp, thread_name, with_tenant
 from safepoint.core.record import Opened
+from safepoint.core.storage import is_thread
 from safepoint.places import (
     PLACES,
     Store,
@@ -86,6 +87,8 @@ def commands(sub: Any) -> None:
 
 def _store(options: argparse.Namespace) -> Store:
     store = read(options.config).store(options.name)
+    if (named := getattr(options, "thread", None)) is not None and not is_thread(named):
+        options.thread = thread_name(named)  # a framework's id
     return replace(store, tenant=getattr(options, "tenant", "") or store.tenant)
 
 
@@ -100,8 +103,7 @@ def _init(options: argparse.Namespace) -> int:
         ledger: Any = open_ledger(name)
         stack.enter_context(ledger.storage)
         stack.enter_context(ledger.anchor)
-        journal: Any = open_journal(name, create=True)
-        stack.enter_context(journal)
+        stack.enter_context(open_journal(name, create=True))
         answers: Any = open_answers(name, create=True)
         stack.enter_context(answers.storage)
         stack.enter_context(answers.anchor)
@@ -203,13 +205,11 @@ def _history(options: argparse.Namespace) -> int:
             scopes = [ledger, *map(ledger.tenant, ledger.tenants())]
             return _threads(options, [(each, name) for each in scopes for name in each.threads()])
         view = view_of(ledger)
-        check_name("thread", thread)
         if options.sequence is not None:
             return _show(options, ledger)
         for number, opened in enumerate(view.forward(thread), 1):
             if number == 1 and opened.header.sequence > 1 and options.format == "text":
-                begins = f"It begins at #{opened.header.sequence}"
-                print(f"{begins}: what came before was pruned, and a seal says so.")
+                print(f"It begins at #{opened.header.sequence}: a seal says the rest was pruned.")
             record = _record(ledger, opened)
             say(options, _line(record), record)
         view.at(thread)  # which says that there is none

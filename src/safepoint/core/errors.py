@@ -106,7 +106,7 @@ class NotOwner(CheckpointError):
     Its kind: "held" if an operator holds it.
     """
 
-    do = "Nothing was saved. Own the thread first; if another worker took it over, stop this run."
+    do = "Nothing was saved. Own the thread, or pass worker=NAME. If another worker has it, stop."
 
 
 class EncodeError(CheckpointError, TypeError):

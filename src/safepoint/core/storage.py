@@ -57,7 +57,7 @@ class Lease:
         storage.append("order-7", 2, b"...", fence=first.token)
     except NotOwner as refusal:
         print(refusal.do)
-        #> Nothing was saved. Own the thread first; if another worker took it over, stop this run.
+        #> Nothing was saved. Own the thread, or pass worker=NAME. If another worker has it, stop.
     ```
 
     Args:
