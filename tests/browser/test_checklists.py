@@ -19,7 +19,6 @@ from playwright.sync_api import BrowserContext, Page, expect
 
 SOURCE: Final = ROOT / "docs/checklists.md"
 ITEMS: Final = SOURCE.read_text("utf-8").count("- [ ]")
-_LINK: Final = re.compile(r"\]\(([^)]*)\)")
 
 Open = Callable[[], Page]
 
@@ -50,15 +49,6 @@ def ticked(page: Page) -> list[int]:
     return [place for place, is_ticked in enumerate(boxes(page)) if is_ticked]
 
 
-def without_targets(text: str) -> str:
-    return _LINK.sub("]", " ".join(text.split()))
-
-
-def written_items() -> list[str]:
-    text = SOURCE.read_text(encoding="utf-8")
-    return re.findall(r"^- \[ \] .*(?:\n  .*)*", text, re.MULTILINE)
-
-
 def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
     opened: Open,
 ) -> None:
@@ -77,34 +67,20 @@ def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
 
 
 def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(opened: Open, site: Site) -> None:
-    items = written_items()
-    assert len({without_targets(item) for item in items}) == len(items)
     page = opened()
-    expect(page.locator(".checklist__state")).to_have_text(f"0 of {len(items)} done.")
     tick(page, 1)
     page.get_by_role("button", name="Copy as Markdown").click()
-    expect(page.locator(".checklist__state")).to_have_text(
-        re.compile(r"^1 of \d+ done\. Copied\.$")
-    )
+    expect(page.locator(".checklist__state")).to_have_text(f"1 of {ITEMS} done. Copied.")
     copied: str = page.evaluate("navigator.clipboard.readText()")
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download").click()
-
     assert waiting.value.suggested_filename == "checklists.md"
     assert Path(waiting.value.path()).read_text(encoding="utf-8") == copied
-
-    text = SOURCE.read_text(encoding="utf-8")
-    lines = copied.splitlines()
-    today = page.evaluate("new Date().toLocaleDateString('sv')")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\d", today)
-    assert lines[0] == re.findall(r"^# .*", text, re.MULTILINE)[0]
-    assert lines[2] == f"1 of {len(items)} done, {today}, <{page.url}>"
-    inside = text[text.index('<div class="checklist"') : text.index("</div>")]
-    headings = re.findall(r"^(###? .*?)(?: \{.*\})?$", inside, re.MULTILINE)
-    assert re.findall(r"^###? .*", copied, re.MULTILINE) == headings
-    expected = [without_targets(item) for item in items]
-    expected[1] = expected[1].replace("- [ ]", "- [x]")
-    assert [without_targets(line) for line in lines if line.startswith("- ")] == expected
-    targets = _LINK.findall(copied)
+    title, _, done, *lines = copied.splitlines()
+    assert title == re.findall(r"^# .*", SOURCE.read_text(encoding="utf-8"), re.MULTILINE)[0]
+    assert done.startswith(f"1 of {ITEMS} done, ")
+    ticks = [line[2:5] for line in lines if line.startswith("- ")]
+    assert ticks == ["[ ]", "[x]", *["[ ]"] * (ITEMS - 2)]
+    targets = re.findall(r"\]\(([^)]*)\)", copied)
     assert targets
     assert all(target.startswith(site.address) for target in targets)

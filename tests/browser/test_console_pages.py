@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
@@ -20,7 +17,9 @@ from tests.unit.console_runs import every_run
 
 need("playwright", "the browser tests need playwright; make test installs it")
 
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, Route
+
+ADDRESS: Final = f"http://127.0.0.1{HOME}"
 
 POLICY: Final = (
     "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none';"
@@ -39,47 +38,25 @@ PRINTED: Final = """() => [...document.querySelectorAll("nav, form, .skip, butto
   .filter((part) => part.checkVisibility()).map((part) => part.outerHTML.slice(0, 80))"""
 
 
-class Handler(BaseHTTPRequestHandler):
-    """Answers with a page and the policy."""
-
-    def do_GET(self) -> None:
-        name = self.path.removeprefix(f"{HOME}/").partition("?")[0]
-        body = FILES.get(name, "").encode()
-        self.send_response(200 if body else 404)
-        kind = "text/css" if name == "style.css" else "text/html; charset=utf-8"
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Security-Policy", POLICY)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002  the name of the base class
-        pass
-
-
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}{HOME}"
-        finally:
-            server.shutdown()
-            thread.join()
+def answer(route: Route) -> None:
+    """Answer with a page and the policy."""
+    name = route.request.url.removeprefix(f"{ADDRESS}/").partition("?")[0]
+    kind = "text/css" if name == "style.css" else "text/html; charset=utf-8"
+    headers = {"Content-Type": kind, "Content-Security-Policy": POLICY}
+    body = FILES.get(name, "")
+    route.fulfill(status=200 if body else 404, headers=headers, body=body)
 
 
 @pytest.mark.deep
-def test_every_page_fits_obeys_the_policy_and_prints_the_record_alone(
-    address: str, browser: Browser
-) -> None:
+def test_every_page_fits_obeys_the_policy_and_prints_the_record_alone(browser: Browser) -> None:
     """Nothing to scroll sideways, nothing refused, nothing on paper that cannot be clicked."""
     with visitor(browser) as context:
-        visit = Visit(context, f"{address}/refusal")
+        context.route("**/*", answer)
+        visit = Visit(context, f"{ADDRESS}/refusal")
         page = visit.page
         for name in NAMES:
             visit.asked.clear()
-            page.goto(f"{address}/{name}")
+            page.goto(f"{ADDRESS}/{name}")
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})
                 assert page.evaluate(OVERFLOW) == 0, (name, width)

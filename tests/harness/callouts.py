@@ -8,9 +8,9 @@ between `<!-- zoo bad -->` and `<!-- /zoo bad -->` what the audit must find in e
 
 from __future__ import annotations
 
-import argparse
 import os.path
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -26,9 +26,13 @@ LABELS: Final[Mapping[Level, str]] = {"danger": "Danger", "warning": "Warning", 
 
 CONTENTS: Final[Mapping[str, Callable[[], str]]] = {**ladder.CONTENTS, **zoo.CONTENTS}
 _WHOLE = "|".join(sorted(["rules index", *CONTENTS], key=len, reverse=True))
-_START = re.compile(rf"^(?P<indent> *)<!-- (?:rule (?P<id>\S+)|(?P<whole>{_WHOLE})) -->\s*$")
-_END = re.compile(rf"^ *<!-- /(?P<what>rule|{_WHOLE}) -->\s*$")
-_FENCE = re.compile(r"^ *```")
+_REGION = re.compile(
+    rf"^ *```.*?^ *```$|^(?P<indent> *)<!-- (?P<name>rule \S+|{_WHOLE}) -->\n"
+    rf"(?P<old>.*?)^ *<!-- /(?P<end>rule|{_WHOLE}) -->",
+    re.MULTILINE | re.DOTALL,
+)
+"""A block of code, which stays as it is, or what a pair of markers holds."""
+_START = re.compile(rf"^ *<!-- (?:rule \S+|{_WHOLE}) -->$", re.MULTILINE)
 
 
 class CalloutError(ValueError):
@@ -115,42 +119,32 @@ def filled(text: str, page: str, rules: Mapping[str, Rule]) -> str:
     """Return the page with every region filled in.
 
     Raises:
-        CalloutError: an unknown rule, or a marker without its end, with page and line.
+        CalloutError: an unknown rule, or a marker without its end.
     """
-    result: list[str] = []
-    opened: tuple[int, re.Match[str]] | None = None
-    in_fence = False
-    for number, line in enumerate(text.split("\n"), 1):
-        in_fence ^= opened is None and bool(_FENCE.match(line))
-        start, end = (None, None) if in_fence else (_START.match(line), _END.match(line))
-        if start and opened:
-            raise CalloutError(f"{page}:{opened[0]}: this callout has no end; add <!-- /rule -->")
-        if start:
-            opened = (number, start)
-            result += [line, _content(start, page, number, rules)]
-        elif end:
-            if opened is None or end["what"] != (opened[1]["whole"] or "rule"):
-                raise CalloutError(f"{page}:{number}: this ends no callout; remove it")
-            opened = None
-            result.append(line)
-        elif opened is None:
-            result.append(line)
-    if opened:
-        raise CalloutError(f"{page}:{opened[0]}: this callout has no end; add <!-- /rule -->")
-    return "\n".join(result)
+
+    def fill(found: re.Match[str]) -> str:
+        name, indent = found["name"], found["indent"]
+        if name is None:
+            return found[0]
+        if _START.search(found["old"]) or found["end"] != re.sub(r"^rule .*", "rule", name):
+            raise CalloutError(f"{page}: the callout {name} has no end; add it")
+        lines = [f"{indent}{line}" if line else "" for line in _content(name, page, rules)]
+        start, end = f"{indent}<!-- {name} -->", f"{indent}<!-- /{found['end']} -->"
+        return "\n".join([start, *lines, end])
+
+    if _START.search(_REGION.sub("", text)):
+        raise CalloutError(f"{page}: the last callout has no end; add it")
+    return _REGION.sub(fill, text)
 
 
-def _content(start: re.Match[str], page: str, line: int, rules: Mapping[str, Rule]) -> str:
-    if start["whole"] == "rules index":
-        text = index_markdown(rules)
-    elif start["whole"]:
-        text = CONTENTS[start["whole"]]()
-    elif start["id"] in rules:
-        text = callout_markdown(rules[start["id"]], page)
-    else:
-        raise CalloutError(f"{page}:{line}: there is no rule {start['id']}; see rules.toml")
-    lines = (f"{start['indent']}{line}" if line else "" for line in text.split("\n"))
-    return "\n".join(lines)
+def _content(name: str, page: str, rules: Mapping[str, Rule]) -> list[str]:
+    if name == "rules index":
+        return index_markdown(rules).split("\n")
+    if name in CONTENTS:
+        return CONTENTS[name]().split("\n")
+    if (rule := name.removeprefix("rule ")) not in rules:
+        raise CalloutError(f"{page}: there is no rule {rule}; see rules.toml")
+    return callout_markdown(rules[rule], page).split("\n")
 
 
 def pages(root: Path) -> list[Path]:
@@ -167,9 +161,7 @@ def main(
     rules: Mapping[str, Rule] = RULES,
 ) -> int:
     """Fill in, or check; return 1 if a page was not as it should be."""
-    parser = argparse.ArgumentParser(prog="callouts", description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing, only compare")
-    check = parser.parse_args(arguments).check
+    check = "--check" in (sys.argv[1:] if arguments is None else arguments)
     status = 0
     for file in pages(root):
         page = file.relative_to(root).as_posix()

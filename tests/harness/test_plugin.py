@@ -27,6 +27,10 @@ def test_it():
 @pytest.mark.deep
 def test_long():
     raise AssertionError("only make deep runs this")
+
+@pytest.mark.xfail
+def test_no_skip():
+    assert 0
 """
 MAKEFILE = (ROOT / "Makefile").read_text(encoding="utf-8")
 KILLED = (ROOT / "conftest.py").read_text(encoding="utf-8") + (
@@ -68,9 +72,9 @@ def whole(root: Path, *arguments: str, many: int = 1, **environ: str) -> tuple[i
 
 
 def test_each_test_runs_once_and_temporary_files_are_gone(tmp_path: Path) -> None:
-    """Whatever a file is called and wherever it is; those for `make deep` are counted."""
+    """Wherever its file is; what is for `make deep` is counted, an expected failure is no skip."""
     root = make_project(tmp_path, GOOD)
-    code, said, found = whole(root, many=3, PYTHONDONTWRITEBYTECODE="1")
+    code, said, found = whole(root, many=3, CI="1", PYTHONDONTWRITEBYTECODE="1")
     assert (code, found.failed, found.partial) == (0, [], []), said
     ran, places = zip(*map(str.split, (tmp_path / "ran").read_text().splitlines()), strict=True)
     assert sorted(ran) == ["test_2", "test_c", "test_z"]
@@ -79,7 +83,7 @@ def test_each_test_runs_once_and_temporary_files_are_gone(tmp_path: Path) -> Non
     assert "blocks: 1 rendered, 1 ran, 0 checked only, 0 skipped, 0 missing\n" in said
     assert "left for make deep: 3 " in said
     assert found.run
-    assert (found.totals["passed"], found.run.deep) == (4, 3)
+    assert (found.totals["passed"], found.run.deep) == (7, 3)
 
     # Of a part alone nothing is claimed.
     code, said, found = whole(root, "docs")
@@ -117,6 +121,7 @@ def test_no_way_to_end_badly_looks_like_a_pass(tmp_path: Path) -> None:
     ("test", "ci", "failures"),
     [
         ("pytest.skip('no GPU')", "1", []),
+        ("pass\npytest.skip('no GPU', allow_module_level=True)", "1", []),
         ("raise KeyboardInterrupt", "", [FIRST]),
         ("os.kill(os.getpid(), 9)", "", [FIRST]),
     ],

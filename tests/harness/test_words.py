@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 from bootstrap import read_lock
 from safepoint.rules import LEGS, Rule
 from tests.harness.blocks import ROOT
-from tests.harness.callouts import filled, main
+from tests.harness.callouts import CalloutError, filled, main
 from tests.harness.lock import canonical
 
 RULE: Final = Rule(
@@ -49,6 +51,10 @@ def test_a_callout_is_checked_and_then_filled_in(tmp_path: Path) -> None:
     taught = {"SP01": replace(RULE, page="a/b.md")}
     assert "**[SP01](a/b.md) " in filled(EMPTY, "docs/index.md", taught)
     assert "**[SP01](../rules.md#sp01) " in filled(EMPTY, "docs/a/b.md", taught)
+    assert filled(code := f"```text\n{EMPTY}```\n", "docs/index.md", taught) == code
+    for wrong in (EMPTY.replace("SP01", "SP09"), f"<!-- rule SP01 -->\n{EMPTY}", FULL[:60]):
+        with pytest.raises(CalloutError, match=r"no rule SP09|has no end"):
+            filled(wrong, "docs/index.md", taught)
 
 
 FOR_SITE, FOR_TESTS, TORCH, FOR_GPUS = read_lock()

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from importlib import import_module
-from typing import Final
+from typing import Any, Final
 
 from safepoint.attacks import ATTACKS, Attack, Outcome
 from safepoint.attacks.ladder import in_a_process
@@ -94,33 +94,36 @@ whoever allows it, and that says nothing about functions of other modules."""
 @cache
 def on_stores() -> dict[str, Row]:
     """Run every attack on every store, each in a process of its own."""
-    kinds = ATTACKS | RUN_ATTACKS
     with quick_server() as LangGraphPostgres.server:
-        return {
-            attack: {
-                head: _isolated(partial(_on_store, kinds[attack], kind))
-                for head, kind in STORES.items()
-            }
-            for attack in (*ON_STORES, *RUN_ATTACKS)
-        }
+        return _outcomes({name: ATTACKS[name] for name in ON_STORES} | RUN_ATTACKS, STORES)
 
 
 @cache
 def on_models() -> dict[str, Row]:
     """Run every attack on models on every loader, each in a process of its own."""
     import_module("safetensors.torch")
+    return _outcomes({name: MODEL_ATTACKS[name] for name in ON_MODELS}, MODELS)
+
+
+@cache
+def on_ours() -> dict[str, Row]:
+    """Run every attack on what this package makes."""
+    import_module("safetensors.torch")
+    stores = {name: ATTACKS[name] for name in ON_STORES} | RUN_ATTACKS
+    kinds = {head: kind for head, kind in STORES.items() if head in OURS}
+    models = {name: MODEL_ATTACKS[name] for name in ON_MODELS}
+    return _outcomes(stores, kinds) | _outcomes(models, {"Safepoint": CarefulModels})
+
+
+def _outcomes(attacks: Mapping[str, Attack], kinds: Mapping[str, Any]) -> dict[str, Row]:
     return {
-        attack: {head: _isolated(partial(_on_model, attack, kind)) for head, kind in MODELS.items()}
-        for attack in ON_MODELS
+        name: {head: _isolated(partial(_run, attack, kind)) for head, kind in kinds.items()}
+        for name, attack in attacks.items()
     }
 
 
-def _on_store(attack: Attack, kind: type[Run], folder: str) -> Outcome:
+def _run(attack: Attack, kind: type[Any], folder: str) -> Outcome:
     return attack.run(kind(folder))
-
-
-def _on_model(attack: str, kind: type[ModelTarget], folder: str) -> Outcome:
-    return MODEL_ATTACKS[attack].run(kind(folder))
 
 
 def _isolated(strike: Callable[[str], Outcome]) -> Outcome:

@@ -20,9 +20,10 @@ import agent_framework as af
 from agent_framework import WorkflowBuilder, WorkflowCheckpoint, WorkflowContext
 
 from safepoint.agent_framework import SealedCheckpointStorage
-from tests.integrations.test_approvals import Office as Place
-from tests.integrations.test_approvals import Pay
+from tests.integrations.test_approvals import Agents, Pay
 from tests.integrations.test_approvals import _wait as run
+
+NAME = "payments 7"
 
 
 class Each(Pay):
@@ -34,42 +35,29 @@ class Each(Pay):
             await self.draft(amount, ctx)
 
 
-class Office(Place):
-    """A workflow that pays, its bank, and all that outlives a process."""
+class Office(Agents):
+    kind = Each
 
-    def opened(self, name: str = "payments") -> SealedCheckpointStorage:
-        """Open the storage, as a new process does."""
-        return SealedCheckpointStorage(self.ledger(), gate=self.gate).scope(name)
-
-    def built(self, name: str = "payments") -> af.Workflow:
-        storage = self.opened(name)
-        pay = Each(self, storage)
-        return WorkflowBuilder(name=name, start_executor=pay, checkpoint_storage=storage).build()
-
-    def nested(self, name: str = "payments", *, passed_on: bool = True) -> af.Workflow:
+    def nested(self, *, passed_on: bool = True) -> af.Workflow:
         """Ask in a workflow inside; the one around it shows the request, or takes care of it."""
-        storage = self.opened(name)
+        storage = self.opened()
         inner = WorkflowBuilder(name="inner", start_executor=Each(self, storage, "inner")).build()
         sub = af.WorkflowExecutor(
             inner, id="sub", allow_direct_output=True, propagate_request=passed_on
         )
         desk = Desk("desk")
-        building = WorkflowBuilder(name=name, start_executor=sub, checkpoint_storage=storage)
+        building = WorkflowBuilder(name=NAME, start_executor=sub, checkpoint_storage=storage)
         return building.add_edge(sub, desk).add_edge(desk, sub).build()
 
-    def latest(self, name: str = "payments") -> WorkflowCheckpoint:
-        found: WorkflowCheckpoint = run(self.opened(name).get_latest(workflow_name=name))
-        return found
-
-    def asked(self, *amounts: int, name: str = "payments") -> Question:
-        run(self.built(name).run(list(amounts) or [42]))
-        return next(iter(questions(self.latest(name)).values()))
+    def asked(self, *amounts: int) -> Question:
+        run(self.paying().run(list(amounts) or [42]))
+        return next(iter(questions(self.latest()).values()))
 
     def resumed(self, answer: Any, at: WorkflowCheckpoint | None = None, **to: Any) -> list[Any]:
         """Answer in a new process, from what is newest, or from some other checkpoint."""
         at = at or self.latest()
         answers = dict.fromkeys(questions(at), answer)
-        workflow = to.get("workflow") or self.built()
+        workflow = to.get("workflow") or self.paying()
         done: af.WorkflowRunResult
         done = run(workflow.run(checkpoint_id=at.checkpoint_id, responses=answers))
         return done.get_outputs()
@@ -106,10 +94,10 @@ def test_an_answer_to_another_question_of_the_same_workflow_pays_nothing() -> No
     for wrong in (other, asked[second]):
         answers, at = {first: DANA.approve(wrong)}, office.latest().checkpoint_id
         with pytest.raises(ApprovalRefused, match="by dana has "):
-            run(office.built().run(checkpoint_id=at, responses=answers))
+            run(office.paying().run(checkpoint_id=at, responses=answers))
     for key in (second, first):  # and each of them in turn, from what is newest by then
         at, yes = office.latest().checkpoint_id, DANA.approve(asked[key])
-        run(office.built().run(checkpoint_id=at, responses={key: yes}))
+        run(office.paying().run(checkpoint_id=at, responses={key: yes}))
         if key == second:
             with pytest.raises(ApprovalRefused, match="by dana has "):
                 office.resumed(yes)
@@ -121,7 +109,7 @@ def test_after_a_refusal_the_same_process_goes_on_from_the_checkpoint_that_asks(
     """The framework forgets a request once it was answered, whatever became of that."""
     office = Office()
     for forged in (False, True):
-        workflow = office.built()
+        workflow = office.paying()
         run(workflow.run([42]))
         at = workflow.get_last_checkpoint_id()
         office.asked(7)  # another run, which is the newest now
@@ -147,21 +135,21 @@ def test_two_who_answer_at_once_leave_only_what_is_unanswered(
     at, one = office.latest(), office.opened()
     monkeypatch.setattr(office, "opened", lambda *_: one)
     (key, question), (other, same) = ([*questions(at).items()] * 2)[:2]
-    late, unanswered = office.built(), questions(at).keys() - {key, other}
+    late, unanswered = office.paying(), questions(at).keys() - {key, other}
 
     def answer(workflow: af.Workflow, name: str, asked: Question) -> None:
         run(workflow.run(checkpoint_id=at.checkpoint_id, responses={name: DANA.approve(asked)}))
 
     def meanwhile(_: str) -> None:
         office.during = lambda _: None
-        worker = Thread(target=answer, args=(office.built(), other, same))
+        worker = Thread(target=answer, args=(office.paying(), other, same))
         worker.start()
         worker.join()
 
     office.during = meanwhile
-    answer(office.built(), key, question)
+    answer(office.paying(), key, question)
     assert key not in questions(office.latest())
-    with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
+    with pytest.raises(ApprovalRefused, match="continued", check=lambda e: e.kind == "used"):
         answer(late, key, question)
     for name in unanswered:
         with pytest.raises(ApprovalRefused, match="neither a text"):
@@ -180,9 +168,9 @@ def test_an_older_checkpoint_cannot_spend_again() -> None:
     office.asked(7)  # another run, beside it
     office.bank.clear()
     for answer in (yes, ERIN.approve(question)):
-        with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "used"):
+        with pytest.raises(ApprovalRefused, match="continued", check=lambda e: e.kind == "used"):
             office.resumed(answer, paused)
-    run(office.built().run(checkpoint_id=paused.previous_checkpoint_id))
+    run(office.paying().run(checkpoint_id=paused.previous_checkpoint_id))
     assert questions(office.latest()) != questions(paused)
     with pytest.raises(ApprovalRefused, match="by dana has "):
         office.resumed(yes)
@@ -192,19 +180,19 @@ def test_an_older_checkpoint_cannot_spend_again() -> None:
 def test_a_request_that_was_cancelled_or_deleted_is_not_answered_any_more() -> None:
     office = Office()
     question = office.asked()
-    paused, workflow = office.latest(), office.built()
+    paused, workflow = office.latest(), office.paying()
     at, asked = paused.checkpoint_id, [*questions(paused)]
     run(workflow.cancel_pending_requests(asked, checkpoint_id=at))
-    with pytest.raises(ApprovalRefused, match="went on", check=lambda e: e.kind == "moved"):
+    with pytest.raises(ApprovalRefused, match="continued", check=lambda e: e.kind == "moved"):
         office.resumed(DANA.approve(question), paused)
     question = office.asked()
-    paused, workflow = office.latest(), office.built()
+    paused, workflow = office.latest(), office.paying()
     run(workflow.run(checkpoint_id=paused.checkpoint_id))
     run(office.opened().delete(paused.checkpoint_id))
-    for left in run(office.opened().list_checkpoints(workflow_name="payments")):
+    for left in run(office.opened().list_checkpoints(workflow_name=NAME)):
         if questions(left):
             run(office.opened().delete(left.checkpoint_id))
-    with pytest.raises(ApprovalRefused, match="No checkpoint of the workflow 'payments' has"):
+    with pytest.raises(ApprovalRefused, match="No checkpoint of the workflow 'payments 7' has"):
         run(workflow.run(responses=dict.fromkeys(questions(paused), DANA.approve(question))))
     assert not office.bank
 
@@ -287,11 +275,11 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
         (
             Each(office, Office().opened()),
             None,
-            "no checkpoint of the workflow 'payments' is saved",
+            "no checkpoint of the workflow 'payments 7' is saved",
         ),
     ):
         building = WorkflowBuilder(
-            name="payments", start_executor=start, checkpoint_storage=storage
+            name=NAME, start_executor=start, checkpoint_storage=storage
         ).build()
         with pytest.raises(ConfigurationError, match=what):
             run(building.run([42]))
@@ -300,7 +288,7 @@ def test_what_cannot_be_answered_is_not_asked() -> None:
 def test_what_is_open_is_not_carried_on_for_ever() -> None:
     """Nor kept in memory: of a question, only its id."""
     office = Office()
-    workflow, asked = office.built(), list[str]()
+    workflow, asked = office.paying(), list[str]()
     for _ in range(20):
         done = run(workflow.run([42]))
         asked.append(done.get_request_info_events()[-1].request_id)

@@ -59,7 +59,7 @@ import agent_framework as af
 from agent_framework import WorkflowBuilder, WorkflowContext
 from langgraph.errors import GraphDrained
 from langgraph.graph import START, StateGraph
-from langgraph.types import Command
+from langgraph.types import Command, RetryPolicy
 
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.langgraph import SealedSaver
@@ -191,24 +191,27 @@ class Graph(Office):
     """LangGraph."""
 
     thread = thread_name("Order 7")
+    retry: RetryPolicy | None = None
 
     def run(self, number: int = 7) -> Any:
         return {"configurable": {"thread_id": f"Order {number}"}}
 
-    def paying(self) -> Any:
+    def saver(self, **options: Any) -> SealedSaver:
         before = ToolSet([Tool("bank", version="1")])
-        how: Any = {"resumes": ["pay@1", before.digest], "tools": self.tools}
-        saver = SealedSaver(self.ledger(), gate=self.gate, app=f"pay@{self.version}", **how)
+        options |= {"resumes": ["pay@1", before.digest], "tools": self.tools}
+        return SealedSaver(self.ledger(), gate=self.gate, app=f"pay@{self.version}", **options)
 
-        def pay(_: Any) -> Order:
-            try:
-                return {"paid": self.pays(saver.ask("pay", {"amount": 42}, within=self.within))}
-            except ResumeRefused as error:
-                return {"paid": self.goes_without(error)}
+    def pay(self, saver: SealedSaver) -> Order:
+        try:
+            return {"paid": self.pays(saver.ask("pay", {"amount": 42}, within=self.within))}
+        except ResumeRefused as error:
+            return {"paid": self.goes_without(error)}
 
-        node: Any = pay
-        built = StateGraph(Order).add_node("pay", node).add_edge(START, "pay")
-        return built.compile(checkpointer=saver)
+    def paying(self, **options: Any) -> Any:
+        saver = self.saver(**options)
+        node: Any = lambda _: self.pay(saver)  # noqa: E731
+        built = StateGraph(Order).add_node("pay", node, retry_policy=self.retry)
+        return built.add_edge(START, "pay").compile(checkpointer=saver)
 
     def start(self, run: int = 7) -> Question:
         found = self.paying().invoke({"amount": 42}, self.run(run))
@@ -277,15 +280,15 @@ class Agents(Office):
     """Agent Framework."""
 
     thread = thread_name("payments 7")
+    kind: type[Pay] = Pay
 
     def opened(self, run: int = 7) -> SealedCheckpointStorage:
         return SealedCheckpointStorage(self.ledger(), gate=self.gate).scope(f"payments {run}")
 
     def paying(self, run: int = 7) -> af.Workflow:
         storage = self.opened(run)
-        return WorkflowBuilder(
-            name=f"payments {run}", start_executor=Pay(self, storage), checkpoint_storage=storage
-        ).build()
+        name, pay = f"payments {run}", self.kind(self, storage)
+        return WorkflowBuilder(name=name, start_executor=pay, checkpoint_storage=storage).build()
 
     def latest(self, run: int = 7) -> af.WorkflowCheckpoint:
         found: af.WorkflowCheckpoint
@@ -346,6 +349,7 @@ def _refused(error: type[CheckpointError], act: Callable[[], object]) -> None:
 ALL = pytest.mark.parametrize("kind", [Flow, Graph, Agents])
 BOTH = pytest.mark.parametrize("kind", [Graph, Agents])
 Kind = type[Office]
+DEEP = pytest.mark.deep
 
 # --- what is no answer
 
@@ -620,7 +624,7 @@ def _stalls(office: Office, what: str, number: int) -> bool:
 
 
 @pytest.mark.parametrize("what", ["no", "hold"])
-@ALL
+@pytest.mark.parametrize("kind", [Flow, *(pytest.param(k, marks=DEEP) for k in (Graph, Agents))])
 def test_what_comes_while_the_storage_stalls_is_seen_before_anything_is_paid(
     kind: Kind, what: str
 ) -> None:

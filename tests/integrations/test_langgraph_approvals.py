@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from safepoint import Policy
-from safepoint.core.errors import ApprovalRefused, ConfigurationError, ResumeRefused
+from safepoint.core.errors import ApprovalRefused, ConfigurationError
 from safepoint.resume.approval import Question, Reason
 from tests.harness.optional import need
 from tests.house import DANA
@@ -18,24 +18,13 @@ from tests.house import DANA
 need("langgraph", "needs langgraph")
 
 from langchain_core.messages import AIMessage
-from langgraph.func import entrypoint, task
-from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
 
 from safepoint.langgraph import SealedSaver
 from safepoint.shared.questions import open_questions
-from tests.integrations.test_approvals import RUN, Graph
-
-
-class Order(TypedDict, total=False):
-    amount: int
-    left: int
-    paid: str
-
-
-class Died(RuntimeError):
-    """A worker dies. LangGraph does not try that again by itself."""
+from tests.integrations.test_approvals import RUN, Graph, Order
 
 
 class Sent(TypedDict, total=False):
@@ -44,34 +33,7 @@ class Sent(TypedDict, total=False):
 
 
 class Office(Graph):
-    """A graph that pays, as often as it is told to."""
-
-    def saver(self, **options: Any) -> SealedSaver:
-        return SealedSaver(self.ledger(), gate=self.gate, **options)
-
-    def pay(self, saver: SealedSaver, order: Order) -> Order:
-        try:
-            yes = saver.ask("pay", {"amount": order["amount"]})
-            self.bank.setdefault(yes.key, []).append(yes.arguments["amount"])
-        except ResumeRefused:
-            yes = None
-        if self.dies:
-            raise Died("after the bank, before the checkpoint")
-        if yes is None:
-            return {"paid": "nothing", "left": 0}
-        paid = f"{yes.arguments['amount']} by {'+'.join(yes.by)}"
-        return {"paid": paid, "left": order.get("left", 1) - 1}
-
-    def graph(self, **options: Any) -> Any:
-        saver = self.saver(**options)
-        builder = StateGraph(Order).add_edge(START, "pay")
-        pay = builder.add_node  # what LangGraph tries again by itself is no refusal of ours
-        pay("pay", lambda order: self.pay(saver, order), retry_policy=RetryPolicy(max_attempts=2))
-        builder.add_conditional_edges("pay", lambda order: "pay" if order["left"] else END)
-        return builder.compile(checkpointer=saver)
-
-    def asked(self, amount: int = 42, run: Any = RUN, **state: Any) -> Question:
-        return _question(self.graph().invoke({"amount": amount, **state}, run))
+    retry = RetryPolicy(initial_interval=0.001, max_attempts=2)  # which tries no refusal again
 
 
 def _graph(pay: Any, saver: Any, **options: Any) -> Any:
@@ -88,21 +50,11 @@ def _resume(graph: Any, answer: Any, run: Any = RUN) -> Any:
     return graph.invoke(Command(resume=answer), run)
 
 
-def test_an_answer_of_an_earlier_turn_of_a_loop_is_none_of_this_one() -> None:
-    office = Office()
-    first = office.asked(left=2)
-    again = _question(_resume(office.graph(), DANA.approve(first)))
-    assert (again == first, again.arguments) == (False, first.arguments)
-    with pytest.raises(ApprovalRefused):
-        _resume(office.graph(), DANA.approve(first))
-    assert [*office.bank.values()] == [[42]]
-
-
 def test_in_a_subgraph_the_run_went_on_if_the_graph_around_it_did() -> None:
     office = Office()
     saver = office.saver(time_travel=True)
     inner, outer = StateGraph(Order), StateGraph(Order)
-    inner.add_node("pay", lambda order: office.pay(saver, order)).add_edge(START, "pay")
+    inner.add_node("pay", lambda _: office.pay(saver)).add_edge(START, "pay")
     graph = outer.add_node("inner", inner.compile()).add_edge(START, "inner").compile(saver)
     answer = DANA.approve(_question(graph.invoke({"amount": 42}, RUN)))
     waits = graph.get_state(RUN).config
@@ -128,30 +80,12 @@ def test_what_a_subgraph_asks_waits_when_the_graph_around_it_is_saved_later() ->
 
     saver = Late(office.ledger(), gate=office.gate)
     inner, outer = StateGraph(Order), StateGraph(Order)
-    inner.add_node("pay", lambda order: office.pay(saver, order)).add_edge(START, "pay")
-    outer.add_node("read", lambda _: {"left": 1}).add_node("inner", inner.compile())
+    inner.add_node("pay", lambda _: office.pay(saver)).add_edge(START, "pay")
+    outer.add_node("read", lambda _: {"amount": 42}).add_node("inner", inner.compile())
     graph = outer.add_edge(START, "read").add_edge("read", "inner").compile(saver)
     asked = _question(graph.invoke({"amount": 42}, RUN))
     assert open_questions(office.ledger(), office.thread, office.gate) == [asked]
     assert _resume(graph, DANA.approve(asked))["paid"] == "42 by dana"
-
-
-def test_a_task_of_the_functional_interface_can_ask() -> None:
-    office = Office()
-    saver = office.saver()
-
-    @task
-    def pay(amount: int) -> str:
-        return saver.ask("pay", {"amount": amount}).key
-
-    @entrypoint(checkpointer=saver)
-    def flow(amounts: list[int]) -> set[str]:
-        return {pay(amount).result() for amount in amounts}
-
-    result: Any = flow.invoke([1, 1], RUN)
-    for _ in range(2):
-        result = _resume(flow, DANA.approve(_question(result)))
-    assert len(result) == 2
 
 
 @pytest.mark.parametrize("first", ["", True, None])
@@ -161,7 +95,7 @@ def test_a_thread_that_waited_at_a_plain_interrupt_asks_whatever_it_is_resumed_w
     office = Office()
     graph = _graph(lambda _: {"paid": interrupt("Pay?")}, office.saver())
     graph.invoke({"amount": 42}, RUN)
-    graph = office.graph()
+    graph = office.paying()
     asked = _question(graph.invoke(None if first is None else Command(resume=first), RUN))
     assert office.saver().waiting("Order 7") == [(asked, False)]
     assert _resume(graph, DANA.approve(asked))["paid"] == "42 by dana"
@@ -169,7 +103,7 @@ def test_a_thread_that_waited_at_a_plain_interrupt_asks_whatever_it_is_resumed_w
 
 def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
     office = Office()
-    graph = office.graph(time_travel=True)
+    graph = office.paying(time_travel=True)
     question = _question(graph.invoke({"amount": 42}, RUN))
     waits = graph.get_state(RUN).config
     answer = DANA.approve(question)
@@ -178,7 +112,7 @@ def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
     office.bank.clear()
 
     with pytest.raises(ApprovalRefused, match="continued from", check=lambda e: e.kind == "used"):
-        _resume(office.graph(time_travel=True), answer, waits)  # the very checkpoint again
+        _resume(office.paying(time_travel=True), answer, waits)  # the very checkpoint again
     forked = graph.update_state(waits, {"amount": 42})  # a fork of it asks anew
     other = _question(graph.invoke(None, forked))
     assert other != question
@@ -186,25 +120,25 @@ def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
         _resume(graph, answer, forked)
     copied: Any = {"configurable": {"thread_id": "copied"}}
     with pytest.raises(ApprovalRefused, match="by dana has "):
-        _resume(office.graph(), answer, copied)
+        _resume(office.paying(), answer, copied)
     office.saver().delete_thread("Order 7")
-    assert office.asked() != question
+    assert office.start() != question
     with pytest.raises(ApprovalRefused, match="by dana has "):
-        _resume(office.graph(), answer)
+        _resume(office.paying(), answer)
     assert not office.bank
 
 
 def test_a_copy_of_a_paid_thread_has_no_answer_of_its_own() -> None:
     """The copy of the spent note says what was asked in the other thread."""
     office = Office(dies=True)
-    question = office.asked()
-    with pytest.raises(Died):
-        _resume(office.graph(), DANA.approve(question))
+    question = office.start()
+    with pytest.raises(MemoryError):
+        _resume(office.paying(), DANA.approve(question))
     office.dies, office.bank = False, {}
     office.saver().copy_thread("Order 7", "copied")
     copied: Any = {"configurable": {"thread_id": "copied"}}
     with pytest.raises(ApprovalRefused, match="by dana has "):
-        office.graph().invoke(None, copied)
+        office.paying().invoke(None, copied)
     assert not office.bank
 
 
@@ -268,25 +202,6 @@ def test_a_tool_of_a_tool_node_can_ask(is_async: bool) -> None:
     assert result["messages"][-1].content == "paid 42"
 
 
-def test_after_a_no_the_next_question_of_the_node_is_answered() -> None:
-    office, said = Office(), list[str]()
-    saver = office.saver()
-
-    def pay(order: Order) -> Order:
-        said.clear()
-        for bill in ("rent", "wine"):
-            try:
-                said.append(saver.ask("pay", {"bill": bill}).arguments["bill"])
-            except ResumeRefused:
-                said.append("no")
-        return {"paid": "+".join(said)}
-
-    graph = _graph(pay, saver)
-    asked = graph.invoke({}, RUN)
-    asked = _resume(graph, DANA.deny(_question(asked)))
-    assert _resume(graph, DANA.approve(_question(asked)))["paid"] == "no+wine"
-
-
 def test_many_async_runs_that_wait_for_their_checkpoints_do_not_keep_each_other_from_it() -> None:
     office = Office()
     saver = office.saver()
@@ -326,53 +241,21 @@ def test_whoever_goes_around_a_node_that_asks_meets_the_one_that_acts() -> None:
         graph.update_state(run, {"paid": "yes"}, as_node="ask")
         return [jumped, graph.invoke(None, run)]
 
-    sealed = apart(saver, lambda order: office.pay(saver, order))
+    sealed = apart(saver, lambda _: office.pay(saver))
     for each in around(sealed, RUN):
         assert any("amount" in waits.value for waits in each["__interrupt__"])
     assert not office.bank
-
-
-def test_the_question_stays_the_same_in_async_graphs_and_retries() -> None:
-    office, tries = Office(), list[str]()
-    saver = office.saver()
-
-    async def pay(order: Order) -> Order:
-        yes = await saver.aask("pay", {"amount": order["amount"]})
-        tries.append(yes.key)
-        if len(tries) < 3:
-            raise TimeoutError("the bank did not answer")
-        return {"paid": str(yes.arguments["amount"])}
-
-    graph = _graph(pay, saver, retry_policy=RetryPolicy(initial_interval=0.001, max_attempts=2))
-
-    async def play() -> Any:
-        question = _question(await graph.ainvoke({"amount": 42}, RUN))
-        again = _question(await graph.ainvoke(None, RUN))
-        assert again == question
-        result: Any = None
-        given: Any
-        for given in (Command(resume=DANA.approve(question)), None, None):
-            try:
-                result = await graph.ainvoke(given, RUN)
-            except TimeoutError:
-                continue
-            if result.get("paid"):
-                break
-        return result
-
-    assert asyncio.run(play())["paid"] == "42"
-    assert len(set(tries)) == 1
 
 
 def test_where_nobody_could_answer_the_node_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="Call ask in a node"):
         Office().saver().ask("pay", {})
     office = Office(policy=Policy({Reason.ASKED: None}))
-    question = office.asked()
-    assert _resume(office.graph(), DANA.approve(question))["paid"] == "nothing"
+    question = office.start()
+    assert _resume(office.paying(), DANA.approve(question))["paid"] == "ResumeRefused"
     monkeypatch.setattr("safepoint.langgraph._PATIENCE", 0.1)
     with pytest.raises(ConfigurationError, match="this very saver"):
-        Office().graph().invoke({"amount": 1}, RUN, durability="exit")
+        Office().paying().invoke({"amount": 1}, RUN, durability="exit")
     saver = Office().saver()
 
     async def pay(order: Order) -> Order:

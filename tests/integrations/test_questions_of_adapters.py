@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Ask, Gate, Keyring, Ledger, Policy, Workflow
+from safepoint import Gate, Keyring, Ledger, Policy
 from safepoint.core import ledger
 from safepoint.core.codec import Codec
 from safepoint.resume.approval import Question, Reason
@@ -150,31 +150,17 @@ def test_a_graph_asks_several_things_at_once() -> None:
     assert asked(office) == []
 
 
-@pytest.mark.parametrize("kind", ["graph", "workflow"])
-def test_what_was_approved_and_did_not_end_is_listed_until_it_does(
-    tmp_path: Path, kind: str
-) -> None:
+def test_what_was_approved_and_did_not_end_is_listed_until_it_does(tmp_path: Path) -> None:
     """A node died after its answer was used: nothing else says that the run has to be resumed."""
     office = Store(tmp_path)
     dies = [True]
 
-    def pay(*_: Any) -> dict[str, Any]:
+    def pay() -> dict[str, Any]:
         if dies:
             raise MemoryError
         return {"paid": 42}
 
-    def ask(_: Any) -> Ask:
-        return Ask("pay", {"amount": 42})
-
     def go(given: Any = None) -> None:
-        if kind == "workflow":
-            flow = Workflow("invoice", [ask, pay], gate=gate)
-            with suppress(MemoryError):
-                if given:
-                    flow.start(office.ledger(), thread="order-7")
-                else:
-                    flow.resume(office.ledger(), "order-7")
-            return
         saver = SealedSaver(office.ledger(), gate=gate)
         graph = StateGraph(Order)
         graph.add_node("pay", lambda _: (saver.ask("pay", {"amount": 42}), pay())[1])

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import subprocess
-import sys
 import tomllib
 from collections import Counter
 from typing import Final
 
 import pytest
-import yaml
 
 from publish import policy
 from publish.fill import FILLS, broken_lines, check, fill
@@ -71,37 +68,6 @@ def test_a_line_that_would_not_be_built_as_it_was_meant_is_refused(real: Project
     for text, said in BROKEN.items():
         [problem] = broken_lines("page.md", f"# Page\n\n{text}\n", real)
         assert problem.startswith(f"docs/page.md:{said}")
-
-
-def test_the_build_ends_without_a_traceback(fake: Project) -> None:
-    """Links that lead nowhere are what MkDocs itself refuses, by the settings of this site."""
-    links = "[x](gone.md), [x](index.md#gone), ![x](gone.svg), [x](/b/)"
-    write(fake.root, "docs/a.md", f"# Page\n\n{links}\n")
-    write(fake.root, "docs/index.md", "# Home\n")
-    real = Project().settings
-    settings = {
-        "site_name": "x",
-        "site_description": "x",
-        "theme": {"name": "material"},
-        "hooks": [str(ROOT / "publish/hooks.py")],
-        "plugins": [],
-        "validation": real["validation"],
-        "nav": [{name: f"{name}.md"} for name in ("index", "a", "ladder")],
-        "exclude_docs": "reference/\nsecurity/\n",
-    }
-    write(fake.root, "mkdocs.yml", yaml.safe_dump(settings))
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict"]
-    done = subprocess.run(command, cwd=fake.root, capture_output=True, text=True, check=False)
-    assert real["strict"] is True
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
-    for said in (
-        "'a.md' contains a link 'gone.md', but the target is not found",
-        "'a.md' contains a link 'index.md#gone', but the doc 'index.md' does not",
-        "'a.md' contains a link 'gone.svg', but the target is not found",
-        "'a.md' contains an absolute link '/b/'",
-    ):
-        assert said in done.stderr
 
 
 def test_what_is_filled_in_may_not_hold_what_a_page_may_not(

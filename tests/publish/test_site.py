@@ -13,18 +13,14 @@ from contextlib import closing
 from pathlib import Path
 from socket import create_server
 from typing import Final
-from xml.etree import ElementTree as ET
 
 import pytest
 
 from publish import advisories, changes, hooks
-from publish.advisories import Advisory
-from publish.charts import generated
-from publish.lean import lean_assets, lean_page
+from publish.lean import lean_page
 from publish.project import Project
 from tests.harness.blocks import ROOT
 from tests.harness.shared import build, built
-from tests.harness.svg import svg_problems
 from tests.publish.conftest import write
 
 
@@ -64,29 +60,6 @@ def test_every_page_is_in_the_navigation_once_and_says_what_it_is(real: Project)
     assert where["reference/index.md"] == ("reference/", "reference.md")
 
 
-@pytest.mark.parametrize("name", ["resume", "logins", "places", "scanners", "journal", "models"])
-def test_the_words_of_a_drawing_are_large_enough_on_a_phone_and_stay_inside(
-    real: Project, name: str
-) -> None:
-    """It is as wide as a phone's column, so its sizes are pixels there."""
-    file = real.docs / f"assets/{name}.svg"
-    svg = file.read_text("utf-8") if file.is_file() else generated(real)[f"assets/{name}.svg"]
-    assert svg_problems(svg) == []
-    root = ET.fromstring(svg)  # noqa: S314  our own
-    _, _, wide, high = map(float, root.get("viewBox", "").split())
-    texts = [element for element in root.iter() if element.tag.endswith("}text")]
-    assert len(texts) > 15
-    for element in texts:
-        said = "".join(element.itertext())
-        size = float(element.get("font-size", root.get("font-size", "")))
-        long = len(said) * size * 0.52  # more than the fonts of the list need
-        left = float(element.get("x", "0")) - (long if element.get("text-anchor") else 0)
-        assert size >= 13, said
-        assert left >= 0, said
-        assert left + long <= wide, said
-        assert 0 < float(element.get("y", "0")) < high, said
-
-
 def test_what_serves_no_page_is_left_out_and_code_keeps_its_spaces() -> None:
     links = "".join(
         f'<link rel="stylesheet" href="../assets/{name}.css">' for name in ("site", "checklist")
@@ -97,38 +70,12 @@ def test_what_serves_no_page_is_left_out_and_code_keeps_its_spaces() -> None:
     assert lean_page(html) == "<p>a b&nbsp;\u00a0 c</p> <pre><code>x\n    y\n</code></pre> <p>"
 
 
-def test_no_comment_of_ours_is_sent(tmp_path: Path) -> None:
-    write(tmp_path, "assets/own.css", "/* why */\np {\n  color: red; /* so */\n}\n")
-    write(tmp_path, "assets/own.js", '// Why.\nopen("http://x")\n')
-    lean_assets(tmp_path)
-    assert (tmp_path / "assets/own.css").read_text() == "p {\n  color: red; }\n"
-    assert (tmp_path / "assets/own.js").read_text() == 'open("http://x")\n'
-
-
 def test_changes_link_to_pages_and_to_nothing_else_of_the_repository(fake: Project) -> None:
     assert changes.markdown(fake).strip("\n").split("\n\n") == [
         "## Unreleased",
         "### Added",
         "- **A box.** See [the seal](security/seal.md), and how to help.",
     ]
-
-
-def test_a_package_needs_the_newest_of_its_fixes(
-    real: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for fixed, least in {
-        ("1.9", "1.10.2", "1.10"): "1.10.2",
-        ("2.0.0rc3",): "2.0.0rc3",
-        ("1.0.10, with its strict mode", "0.9"): "1.0.10",
-        ("1.0", ""): "see the entries",
-    }.items():
-        found = [
-            Advisory(f"CVE-2026-{n}", "models", "box", "", each, "", ("SP01",), "guide.md", "")
-            for n, each in enumerate(fixed, 1000)
-        ]
-        monkeypatch.setattr(advisories, "read", lambda _, found=found: found)
-        links = ", ".join(f"[{each.id}](#{each.anchor})" for each in found)
-        assert advisories.in_short(real).split("\n")[2:] == [f"| box | {least} | none | {links} |"]
 
 
 def test_the_pages_ran_on_releases_that_have_every_fix(real: Project) -> None:
