@@ -70,6 +70,12 @@ def _modelscan(path: Path) -> Verdict:
     return Verdict.CLEAN if scanned and not report["errors"] else Verdict.NONE
 
 
+def _scan(path: Path) -> Verdict:
+    from safepoint.models import inspect
+
+    return Verdict.CLEAN if inspect(path).plain else Verdict.DANGEROUS
+
+
 def _one_by_one(look: Look) -> Callable[[Sequence[Path]], list[Verdict]]:
     """A tool that looks at one file. What it raises is no verdict."""
 
@@ -105,6 +111,7 @@ def measure() -> list[Found]:
         _named("picklescan"): _picklescan(strict=False),
         _named("picklescan", "strict"): _picklescan(strict=True),
         _named("modelscan"): _modelscan,
+        "`safepoint scan`": _scan,
     }
     found = []
     with _corpus() as (gadgets, in_models, benign), _quiet():
@@ -116,14 +123,8 @@ def measure() -> list[Found]:
         name = _named("torch", "`weights_only`")
         found.append(Found(name, _by_class(torch, in_models), _by_class(torch, models), loads=True))
         ours = _loading("moved", "torch", "safepoint.models")
-        found.append(
-            Found(
-                "safepoint, allow-list",
-                _by_class(ours, gadgets),
-                _by_class(ours, benign),
-                loads=True,
-            )
-        )
+        refused, vain = _by_class(ours, gadgets), _by_class(ours, benign)
+        found.append(Found("safepoint, allow-list", refused, vain, loads=True))
     return found
 
 

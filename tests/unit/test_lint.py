@@ -13,11 +13,11 @@ import pytest
 from safepoint.command.cli import main
 from safepoint.models.lint import check_source
 
-ROOT = Path(__file__).parents[2]
 LINES = Path(__file__).with_name("lint_cases.txt").read_text(encoding="utf-8").splitlines()
 CASES = [line.split("\t") for line in LINES if line and not line.startswith("# ")]
 LOAD = "import torch\ntorch.load('m.pt')\n"
 SAFE = "import torch\ntorch.load('m.pt', weights_only=True)\n"
+TANGLED = "it is not Python that can be followed (too tangled)"
 VARIABLE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
@@ -29,28 +29,18 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "what", "place"),
+    ("code", "what"),
     [
-        ("x = 1\n\0y = 2\n", "it is no", (1, 1)),
-        ("-" * 20_000 + "1\n", "it is not Python that can be followed (", (1, 1)),
-        (
-            "".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "a0(p)\n",
-            "it is not Python that can be followed (too tangled)",
-            (1, 1),
-        ),
-        (
-            "".join(f"import m{n} as a\n" for n in range(100)) + "a.load(p)\n",
-            "it is not Python that can be followed (too tangled)",
-            (1, 1),
-        ),
+        ("x = 1\n\0y = 2\n", "it is no"),
+        ("-" * 20_000 + "1\n", "it is not Python that can be followed ("),
+        ("".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "import a200\na0(p)\n", TANGLED),
+        ("".join(f"import m{n} as a\n" for n in range(100)) + "a.load(p)\n", TANGLED),
     ],
     ids=["null", "minus", "deep", "wide"],
 )
-def test_what_cannot_be_looked_at_is_a_finding(
-    code: str, what: str, place: tuple[int, int]
-) -> None:
+def test_what_cannot_be_looked_at_is_a_finding(code: str, what: str) -> None:
     (finding,) = check_source(code, "x.py")
-    assert (finding.id, finding.line, finding.column) == ("SL90", *place)
+    assert (finding.id, finding.line, finding.column) == ("SL90", 1, 1)
     assert finding.what.startswith(f"This was not looked at: {what}")
 
 

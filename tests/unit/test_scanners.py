@@ -33,20 +33,11 @@ def test_the_numbers_on_the_page_are_those_of_a_fresh_run(page: str, found: list
 @pytest.mark.deep
 def test_what_the_page_says_about_the_numbers_is_so(found: list[Found]) -> None:
     """Nearly everything is found at the price of half of the honest files; else one in six not."""
-    for one in found[:4]:
+    for one in found[:5]:
         rate = one.detected.part / one.detected.total
         false = one.false_alarms.part / one.false_alarms.total
         assert (rate > 0.95 and false > 0.5) or (rate < 0.84 and false < 0.1), one.tool
-    assert [one.detected.part for one in found[4:]] == [len(GADGETS)] * 2
-
-
-@pytest.mark.parametrize(
-    ("share", "low", "high"),
-    [(Share(0, 10), 0.0, 0.278), (Share(10, 10), 0.722, 1.0), (Share(5, 10), 0.237, 0.763)],
-)
-def test_intervals_are_wilsons(share: Share, low: float, high: float) -> None:
-    """The values are those of the literature; no rate is certain, however even it is."""
-    assert share.interval == pytest.approx((low, high), abs=0.0006)
+    assert [one.detected.part for one in found[5:]] == [len(GADGETS)] * 2
 
 
 def test_a_tool_that_scanned_nothing_has_missed_it(tmp_path: Path) -> None:

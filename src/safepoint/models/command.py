@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections import Counter
 from itertools import chain
+from pathlib import Path
 from typing import Any, Final
 
 from safepoint.audit.finding import Finding, files
-from safepoint.core.errors import CheckpointError, shell
+from safepoint.core.errors import CheckpointError, NotFound, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
-from safepoint.models.loading import open_model
-from safepoint.models.look import Verdict, inspect
-from safepoint.models.reader import needed
+from safepoint.models.loading import MODEL_NAMES, open_model
+from safepoint.models.look import Format, Verdict, inspect
 from safepoint.models.saving import convert, seal_model
 from safepoint.models.seals import seal_beside
 from safepoint.shared.terminal import add, counted, flag, keyring_of
@@ -38,7 +39,7 @@ def commands(sub: Any) -> None:
         )
         command.add_argument("--key", metavar="FILE", required=True, help="the key of the seal")
     for command in (turn, seal):
-        flag(command, "--create", "make the key if there is none")
+        flag(command, "--create", "make the key, and its public half, if there is none")
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
 
 
@@ -48,17 +49,21 @@ def _add_command(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentP
 
 
 def _scan(options: argparse.Namespace) -> int:
-    worst = 0
+    ends: Counter[int] = Counter()
     closed: list[Finding] = []
     for path in chain.from_iterable(_files_of(each, closed) for each in options.paths):
         try:
-            worst = max(worst, _scanned(path))
+            ends[_scanned(path)] += 1
         except CheckpointError as error:
             print(error, file=sys.stderr)
-            worst = 2
+            ends[2] += 1
     for each in closed:
         print(each.what, file=sys.stderr)
-    return 2 if closed else worst
+    ends[2] += len(closed)
+    if ends.total() > 1:
+        found = f"{ends[1]} with findings, {ends[2]} not read"
+        print(f"Looked at {counted(ends.total(), 'file')}: {found}.")
+    return max(+ends)
 
 
 def _files_of(path: str, closed: list[Finding]) -> list[str]:
@@ -70,14 +75,19 @@ def _files_of(path: str, closed: list[Finding]) -> list[str]:
 
 
 def _scanned(path: str) -> int:
+    if os.path.isdir(path):  # noqa: PTH112  that of Path may raise
+        raise NotFound(f"There is no file in {shell(path)}.", "Nothing was looked at.")
     found = inspect(path)
+    is_none = found.verdict is Verdict.NOT_A_MODEL and Path(path).suffix.lower() in MODEL_NAMES
+    if is_none or found.kind is Format.POINTER:
+        with open_model(path, DEFAULT_MODEL_LIMITS):  # which says what it is
+            pass
     print(f"{shell(path)} is {found.kind.sentence} ({found.size:,} bytes).")
     for each in found.pickles:
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
-        code = f" of {needed(each.wants)}" if each.verdict is Verdict.NEEDS_CODE else ""
-        verdict = f"{each.verdict.capitalize()}{code}: "
-        print(f"  {where}{wants}{verdict + each.reason if each.reason else 'Plain data.'}")
+        said = f"{each.said.capitalize()}: {each.reason}" if each.reason else "Plain data."
+        print(f"  {where}{wants}{said}")
     for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):
         print(f"  {line}")
     if found.tensors:
@@ -91,8 +101,16 @@ def _scanned(path: str) -> int:
     return int(not found.plain)
 
 
-def _convert(options: argparse.Namespace) -> int:
+def _key(options: argparse.Namespace) -> SigningKey:
+    is_new = options.create and not os.path.lexists(options.key)
     key = SigningKey.from_file(options.key, create=options.create)
+    if is_new:
+        key.public.to_file(f"{options.key}.pub")
+    return key
+
+
+def _convert(options: argparse.Namespace) -> int:
+    key = _key(options)
     keys = Keyring(key) if seal_beside(options.file) else None
     done = convert(options.file, options.target, key=key, name=options.name, keys=keys)
     size = f"{counted(done.tensors, 'tensor')}, {done.size:,} bytes"
@@ -102,7 +120,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 def _seal(options: argparse.Namespace) -> int:
     found = inspect(options.file)  # which says that there is none, before a key is made for it
-    key = SigningKey.from_file(options.key, create=options.create)
+    key = _key(options)
     print(seal_model(options.file, key=key, name=options.name))
     if found.wants:
         print(f"A seal does not make a file safe. {found.what}", file=sys.stderr)

@@ -43,7 +43,8 @@ from safepoint.models.zips import Member
 SAFETENSORS: Final = ".safetensors"
 _LOADED: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY, Format.SAFETENSORS)
 _TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
-_LFS: Final = b"version https://git-lfs.github.com/spec/v1"
+MODEL_NAMES: Final = _TORCH_NAMES | {SAFETENSORS}
+"""How the names of files end that are loaded here."""
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
 
@@ -202,7 +203,7 @@ def open_model(
     with opened(name) as source, _about(shell(name)), ExitStack() as stack:
         file: IO[bytes] = source
         size = os.fstat(source.fileno()).st_size
-        if size > limits.file_bytes:
+        if load and size > limits.file_bytes:
             raise over(limits, "file_bytes")
         sealed = None if keys is None else read_seal(name, keys, named)
         found = _admitted(name, file, sealed, limits, load)
@@ -305,7 +306,9 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
         read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
     named_torch = Path(name).suffix.lower() in _TORCH_NAMES
     is_safe = kind is Format.SAFETENSORS
-    if kind is not Format.EMPTY and ((named_safe and not is_safe) or (named_torch and is_safe)):
+    if kind not in (Format.EMPTY, Format.POINTER) and (
+        (named_safe and not is_safe) or (named_torch and is_safe)
+    ):
         raise ModelRefused(
             f"{shell(name)} is {kind.sentence}, whatever its name says.",
             "Nothing was loaded. Ask who named it; if that was you, give it the right ending.",
@@ -314,8 +317,6 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
         return
     see = f"See what it is: safepoint scan {shell(name)}"
     do = see if kind in (Format.PICKLE, Format.PICKLES) else kind.do or see
-    if read_at(file, 0, len(_LFS)) == _LFS:
-        do = "It is a pointer of Git LFS, and not the model itself. Fetch that: git lfs pull"
     raise ModelRefused(f"{shell(name)} is {kind.sentence}, and is not loaded.", do)
 
 

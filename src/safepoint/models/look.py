@@ -41,7 +41,16 @@ from safepoint.models.limits import (
 from safepoint.models.machine import Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
-from safepoint.models.reader import advice, is_data, listed, named_tensors, needed, rank, read_model
+from safepoint.models.reader import (
+    advice,
+    is_data,
+    listed,
+    named_tensors,
+    needed,
+    rank,
+    read_model,
+    wanting,
+)
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
 from safepoint.models.zips import (
     DEFLATED,
@@ -61,6 +70,7 @@ _LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
 _HEAD: Final = 64 * 1024
 _SMALL: Final = 1024 * 1024
 _DEPTH: Final = 200
+_FOURTH: Final = 4  # of the pickles of an old PyTorch file, which describes its tensors
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell before a full stop.
 _CHANCE: Final = 4
@@ -88,13 +98,18 @@ _HARMLESS: Final = re.compile(
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
+# What a PyTorch file may hold and safetensors and the codec may not.
+_LOADED_ONLY: Final = re.compile(
+    r"^numpy\.|_rebuild_(sparse|q|meta)|_get_layout|_affine|^torch\.device"
+    r"|\.(deque|range|xrange|slice|complex|bytearray)\Z"
+)
 _PROGRAM: Final = "It is a program. Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = (
     "Loading it runs what is in it. Ask for skops or safetensors. Open it only in a container"
     " without a network."
 )
 _PACKED: Final = "Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors."
-_UNKNOWN: Final = "Ask whoever made it what it is, or copy it again: it may be cut short."
+_UNKNOWN: Final = "Get it again: it may be cut short, or a web page in place of the file."
 _NUMPY: Final = "Load it with numpy.load(path, allow_pickle=False)."
 _H5PY: Final = "Load it with h5py, which runs nothing. "
 _KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
@@ -123,6 +138,7 @@ class Format(StrEnum):
         return kind
 
     EMPTY = "empty", "an empty file", "Copy it again: the save or the copy did not finish."
+    POINTER = "lfs", "a pointer of Git LFS, and not the file itself", "Fetch that: git lfs pull"
     SEALED = "sealed", "a sealed record", "Name the model; its seal stands beside it."
     SAFETENSORS = "safetensors", "a safetensors file", "Load it with load_checkpoint."
     TORCH_ZIP = "torch-zip", "a PyTorch archive", _CONVERT
@@ -132,18 +148,19 @@ class Format(StrEnum):
     PICKLE = "pickle", "a pickle", _PICKLED
     PICKLES = "pickles", "several pickles, one after another", _PICKLED
     JOBLIB = "joblib", "a joblib file, a pickle with arrays between its instructions", _PICKLED
-    ZIP = "zip", "a zip archive"
+    ZIP = "zip", "a zip archive", "Unpack it, and scan what was in it."
     NPY = "npy", "a NumPy array", _NUMPY
     NPZ = "npz", "an archive of NumPy arrays", _NUMPY
-    GGUF = "gguf", "a GGUF model", "It holds no pickle. Load it with llama.cpp or gguf."
+    GGUF = "gguf", "a GGUF model", "Load it with llama.cpp or gguf, which read no pickle."
     HDF5 = "hdf5", "an HDF5 file, such as Keras wrote before version 3", _H5PY + _KERAS
     KERAS = "keras", "a Keras model", _KERAS
-    ONNX = "onnx", "an ONNX model", "It is a graph, and no pickle. Load it with onnxruntime."
+    ONNX = "onnx", "an ONNX model", "Load it with onnxruntime, which reads no pickle."
     TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
     SAVED_MODEL = "saved-model", "a SavedModel of TensorFlow", _PROGRAM
     SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
     COMPRESSED = "compressed", "compressed data", _PACKED
-    JSON = "json", "JSON"
+    TAR = "tar", "a tar archive", _PACKED
+    JSON = "json", "JSON", "It is a text. Ask for the model itself."
     UNKNOWN = "unknown", "of no format that is known here", _UNKNOWN
     UNCLEAR = "unclear", "of no format that could be told"
 
@@ -158,6 +175,7 @@ _MARKS: Final = {
         re.DOTALL,
     ),
     Format.SEALED: SEALED,
+    Format.POINTER: re.compile(rb"version https://git-lfs\.github\.com/spec/v1\s"),
     Format.NPY: re.compile(re.escape(_ARRAY)),
     Format.GGUF: re.compile(rb"GGUF[\1-\x0f]\0\0\0"),
     Format.HDF5: re.compile(rb"\x89HDF\r\n\x1a\n"),
@@ -175,7 +193,7 @@ _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
 _ELSEWHERE: Final = frozenset(
     [
         *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
-        *(Format.COMPRESSED, Format.TORCH_EXPORT, Format.SAVED_MODEL),
+        *(Format.COMPRESSED, Format.TORCH_EXPORT, Format.SAVED_MODEL, Format.TAR, Format.POINTER),
     ]
 )
 """What has no pickle at its beginning, and is not looked into."""
@@ -211,10 +229,12 @@ def identified(
         if head[:4] in (b"PK\3\4", b"PK\5\6"):
             members = read_directory(file, size, model)
             kind = _zipped([member.name for member in members])
-        elif ends_as_zip(file, size):
-            raise unclear("The file does not begin as a zip archive, and ends as one")
         else:
             kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
+            if kind is Format.UNKNOWN and _is_tar(head):
+                kind = Format.TAR
+            elif ends_as_zip(file, size):
+                raise unclear("The file does not begin as a zip archive, and ends as one")
         if kind is Format.UNKNOWN and _is_json(file, head, size, limits):
             kind = Format.JSON
     finally:
@@ -358,6 +378,14 @@ class Inspected(NamedTuple):
         needs = Verdict.NEEDS_CODE if self.wants else Verdict.REFUSED
         return needs if self.reason else Verdict.PICKLE
 
+    @property
+    def said(self) -> str:
+        """The verdict in words. Of a name that nobody here knows it is not known what it runs."""
+        if self.verdict is Verdict.NEEDS_CODE:
+            return f"{self.verdict} of {needed(self.wants)}"
+        unsure = self.wants and min(map(rank, self.wants)) == 1
+        return "may run code" if unsure else str(self.verdict)
+
 
 class Inspection(NamedTuple):
     """What is in a file.
@@ -411,8 +439,11 @@ class Inspection(NamedTuple):
         if self.code and not self.wants:
             return "Read that code before you let it run, or leave trust_remote_code off."
         is_model = kind.do is _CONVERT
-        if self.wants and (verdict is Verdict.RUNS_CODE or is_model):
+        if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
+        imports = {name for pickle in self.pickles for name in pickle.imports}
+        if verdict is Verdict.TORCH and any(map(_LOADED_ONLY.search, imports)):
+            return "Load it with load_checkpoint: it holds what convert does not keep."
         return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
 
     @property
@@ -500,6 +531,8 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         do = "Check the path. Nothing was loaded."
         raise NotFound(f"There is no file {shown}.", do) from None
     except OSError as error:
+        if isinstance(error, IsADirectoryError):
+            do = f"Name a file in it. See what they are: safepoint scan {shown}"
         raise Unavailable(f"{shown} cannot be read ({error.strerror}).", do) from None
 
 
@@ -638,13 +671,15 @@ class _Inspector:
 
     def _stack(self, where: str, data: IO[bytes], functions: Functions = PLAIN) -> None:
         # Of an old PyTorch file, the bytes of the tensors follow.
-        most = 5 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
+        most = _FOURTH + 1 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
         start, steps, size = 0, 0, data.seek(0, os.SEEK_END)
         for count, found in enumerate(islice(scans(data, self._limits), most), 1):
             steps += self._steps(found)
             several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
             place = ", ".join(filter(None, (where, numbered)))
+            if self._kind is Format.TORCH_LEGACY:
+                self._describes = count == _FOURTH
             self._add(place, read_at(data, start, found.end - start), found, functions)
             start = found.end
         self._left -= max(start, steps)
@@ -653,25 +688,24 @@ class _Inspector:
         """Look at one pickle."""
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
-        model = self._describes or self._kind is Format.TORCH_LEGACY
-        reason = ""
-        if self._kind is Format.JOBLIB:
-            reason = "What follows its first array is not looked into: joblib runs it."
-        elif found.broken is not None:
-            reason = found.broken.what
-        elif model and self._model is not None:
-            reason = self._model
-        else:
-            try:
-                run(data, functions=functions, limits=self._limits)
-            except CheckpointError as error:
-                reason = error.what
+        model, reason = self._describes or self._kind is Format.TORCH_SCRIPT, ""
         wants = {
             quoted(" ".join(pair)) if "." in pair[1] else named(*pair)  # such as another module's
             for pair in found.asked
             if not (is_data(*pair) if model else pair in functions)
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
+        if self._kind is Format.JOBLIB:
+            reason = "What follows its first array is not looked into: joblib runs it."
+        elif found.broken is not None:
+            reason = found.broken.what
+        elif self._describes and self._model is not None:
+            reason = self._model
+        else:
+            try:
+                run(data, functions=functions, limits=self._limits)
+            except CheckpointError as error:
+                reason = wanting("pickle", wanted) if wanted else error.what
         if reason or len(self._pickles) < _LISTED:
             imports = tuple(sorted(found.imports, key=rank))
             self._pickles.append(Inspected(where, imports, wanted, reason))
@@ -728,13 +762,16 @@ class _Inspector:
             self._unseen.append(error.what)
 
 
+def _is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar"
+
+
 def _is_packed(data: IO[bytes], head: bytes) -> bool:
     """Tell whether a member holds others. Readers look for a zip's directory from the end."""
     size = data.seek(0, os.SEEK_END)
     tail = read_at(data, max(0, size - 2 * _HEAD), 2 * _HEAD)
     is_zip = head[:4] == b"PK\3\4" or b"PK\5\6" in tail
-    is_tar = head[257:262] == b"ustar"
-    return is_zip or is_tar or _MARKS[Format.COMPRESSED].match(head) is not None
+    return is_zip or _is_tar(head) or _MARKS[Format.COMPRESSED].match(head) is not None
 
 
 def is_harmless(data: bytes) -> bool:

@@ -213,7 +213,7 @@ class Builder:
         problem: CheckpointError
         try:
             code, end = rewritten(data, start, self.limits)
-            drawing = unpickled(code, cache(self._named), _drawn)
+            drawing = unpickled(code, cache(self._named), self.follow)
             self._done.clear()
             return self.value(drawing, 1), end
         except (RecursionError, MemoryError):
@@ -232,6 +232,8 @@ class Builder:
                 _UNLISTED,
             )
         return Name(key, entry)
+
+    follow: Callable[[Any], Any] = staticmethod(_drawn)
 
     def entry(self, key: Ref) -> Any:
         """Return what stands behind a name, None if nothing does."""

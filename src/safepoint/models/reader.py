@@ -17,7 +17,7 @@ import struct
 import sys
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
@@ -368,10 +368,17 @@ def needed(names: Iterable[str]) -> str:
     return ", ".join([*sorted(tops - {"__main__"}), *its_own])
 
 
+_UNTRUSTED: Final = (
+    "Do not load it; tell the sender. ",
+    "Do not load it unless you know that code. ",
+    "",
+)
+
+
 def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
     """Return what to do with a file that wants these, to whoever was given it and who made it."""
     least = min(map(rank, names))
-    do = "Do not load it; tell the sender. " if least < 2 else ""
+    do = _UNTRUSTED[least]
     if least and has_tensors:
         do += "Take its tensors alone, with safepoint.models.load_tensors, or ask for safetensors. "
     return f"{_NOTHING} {do}If you made it, save the state_dict and plain values instead."
@@ -380,13 +387,25 @@ def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
 def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:
     """Return the error for names that are not on the list."""
     names = {*(named(*pair) for pair in wanted), *unclear}
+    return ModelRefused(wanting("file", names), advice(names))
+
+
+def wanting(what: str, names: Collection[str]) -> str:
+    """Say which names a file or a pickle wants that are not data."""
     verb = "is" if len(names) == 1 else "are"
     code = f": it needs the code of {whose}" if (whose := needed(names)) else ""
-    what = f"The file wants {listed(names)}, which {verb} not data{code}."
-    return ModelRefused(what, advice(names))
+    return f"The {what} wants {listed(names)}, which {verb} not data{code}."
 
 
 # --- names that are built
+
+
+def _drawn_of_old(identifier: Any) -> Any:
+    """Draw what was rewritten. The class of a module is an id, with the text of its source."""
+    drawn = Builder.follow(identifier)
+    given: Any = drawn.parts[0] if drawn.form == "id" else None
+    is_class = type(given) is tuple and len(given) == 4 and type(given[1]) is Name
+    return given[1] if is_class and given[0] == "module" else drawn
 
 
 class _Reader(Builder):
@@ -407,6 +426,8 @@ class _Reader(Builder):
         self._filled: dict[str, Any] = {}
         self._views: set[tuple[Any, ...]] = set()
         self._copied = self._kept = self._checked = self._tensors = self.end = 0
+        if contents.start:
+            self.follow = _drawn_of_old
         dtypes = {name: self._word(name) for name in SIZES}
         self._dtypes = {value: name for name, value in dtypes.items()}
         super().__init__(self._table(dtypes), _within(limits))

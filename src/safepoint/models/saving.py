@@ -76,7 +76,6 @@ def save_checkpoint(
         EncodeError: the rest holds a value that could not be restored.
         Conflict: the file exists.
         LimitExceeded: it is over a limit.
-        InvalidId: the name cannot be that of a model. Pass another.
         Unavailable: there is no room; nothing was saved; or the folder cannot be written.
         MissingPackage: PyTorch or safetensors is not installed.
         ConfigurationError: the name of the file ends otherwise.

@@ -24,6 +24,7 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 from safepoint.core.codec import Codec
 from safepoint.core.errors import (
     DecodeError,
+    InvalidId,
     LimitExceeded,
     NotFound,
     SealBroken,
@@ -82,18 +83,14 @@ def name_of(path: str, name: str | None) -> str:
 
     All of it but the ending counts: a seal of model.v1 must not pass for one of model.v2.
 
-    Raises:
-        InvalidId: the given one is outside the grammar of names.
     """
-    return thread_name(Path(path).stem) if name is None else check_name("model", name)
+    with suppress(InvalidId):
+        return check_name("model", name)
+    return thread_name(Path(path).stem if name is None else name)
 
 
 def make_seal(sealed: Sealed, key: SigningKey, *, app: str = "") -> bytes:
-    """Return the text of a seal.
-
-    Raises:
-        InvalidId: the name is outside its grammar.
-    """
+    """Return the text of a seal."""
     state: dict[str, Any] = {"bytes": sealed.size, "digest": sealed.digest}
     if sealed.rest is not None:
         state["rest"] = sealed.rest
@@ -133,7 +130,11 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
                 "place",
             ) from None
         what = f"The seal of {shown} does not verify. {error.what}"
-        raise type(error)(what, error.do, error.kind) from None
+        do = (
+            "Nothing was loaded. Give the key that sealed it (keys=, or --key). If that was it, the"
+            " file or its seal was changed: restore both."
+        )
+        raise type(error)(what, do, error.kind) from None
     with suppress(DecodeError, AttributeError, TypeError):
         state = _CODEC.decode(payload)
         tree, size, rest = state.pop("digest", ""), state.pop("bytes", 0), state.pop("rest", None)

@@ -220,33 +220,24 @@ def _allowed(findings: list[Load], comments: list[_Comment]) -> Iterator[Load]:
         mark = _MARK.search(text)
         if mark is None:
             continue
-        above = None if whole[:column].strip() else line + 1  # where it stands alone
-        near = [
-            each
-            for each in left
-            if each.line == above or each.line <= line <= max(each.line, each.last)
-        ]
         ids = [name.strip().upper() for name in (mark[1] or "").split(",") if name.strip()]
-        what, allowed = _read_allow(ids, mark[2], near)
-        left = [each for each in left if each not in allowed]
+        odd = [name for name in ids if name not in IDS or name in ("SL90", "SL91")]
+        what = "" if ids else "It does not say what it allows."
+        what = what or (f"{quoted(odd[0])} is nothing that can be allowed." if odd else "")
+        if not what and len(mark[2].split()) < 2:
+            what = f"It allows {', '.join(ids)} without a reason."
+        idle = []
+        for name in () if what else ids:
+            above = None if whole[:column].strip() else line + 1  # where it stands alone
+            for each in left:
+                is_near = each.line == above or each.line <= line <= max(each.line, each.last)
+                if each.id == name and is_near:
+                    left.remove(each)
+                    break
+            else:
+                idle.append(name)
+        if idle:
+            what = f"It allows {', '.join(idle)}, and there is no such finding left."
         if what:
             yield Load(0, line, column + 1 + mark.start(), "SL91", what)
     yield from left
-
-
-def _read_allow(ids: list[str], reason: str, near: list[Load]) -> tuple[str, list[Load]]:
-    """Return why an allow does not count, and the findings that it allows: one for each id."""
-    if not ids:
-        return "It does not say what it allows.", []
-    for name in ids:
-        if name not in IDS or name in ("SL90", "SL91"):
-            return f"{quoted(name)} is nothing that can be allowed.", []
-    if len(reason.split()) < 2:
-        return f"It allows {', '.join(ids)} without a reason.", []
-    idle, allowed = [], []
-    for name in ids:
-        found = [each for each in near if each.id == name and each not in allowed]
-        allowed += found[:1]
-        idle += [] if found else [name]
-    what = f"It allows {', '.join(idle)}, and there is no such finding left." if idle else ""
-    return what, allowed
