@@ -104,7 +104,7 @@ def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
             theirs = torch.load(path, weights_only=True)
             assert equal(theirs, ours), name
     assert refused == NO_DATA
-    assert kept == 5
+    assert kept == 6
 
 
 MORE = {
