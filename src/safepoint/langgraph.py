@@ -691,7 +691,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
                 begins = not parent and (own or (key.space and self.time_travel))
                 branches = begins or metadata.get("source") in ("fork", "update")
                 if not (branches or parent in thread.addressed or newest in (parent, key)):
-                    raise _busy(place.thread, "went on first, and tasks of this one may have run")
+                    raise _busy(place.thread, "continued first, and tasks of this one may have run")
                 how: Any = {"app": self.app, "tools": self.tools, "after": thread.state}
                 try:
                     saved = self.ledger.save(thread.name, value, label=key.label("c"), **how)
@@ -1012,7 +1012,7 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _found(self, turn: Future[None], config: RunnableConfig) -> CheckpointTuple | None:
         place = _Address.of(config)
         if not turn.done():
-            raise _busy(place.thread, "is going on")
+            raise _busy(place.thread, "is still running")
         self._begin(config)
         given = self._input(config)
         key = _Label.of(place.space, place.ident) if place.ident else None
@@ -1105,11 +1105,11 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
     def _admit(self, record: Record, newest: bool) -> None:
         """Refuse a checkpoint that a graph must not resume by accident: tasks run before `put`."""
         if not newest and not self.time_travel:
-            why, when = "is not the newest of its namespace", "To go on from it"
+            why, when = "is not the newest of its namespace", "To continue from it"
             option = "time_travel=True"
         elif record.app not in (self.app, *self.resumes):
             why = f"is of the app {quoted(record.app)}, and this is {quoted(self.app)}"
-            when, option = "If this app can go on from it", f"resumes=[{quoted(record.app)}]"
+            when, option = "If this app can continue from it", f"resumes=[{quoted(record.app)}]"
         elif record.tools != self.tools and (record.tools or "") not in self.resumes:
             why = f"was written with {'other' if record.tools else 'no'} tools"
             when, option = "If a person approved the change", f"resumes=['{record.tools or ''}']"

@@ -645,7 +645,7 @@ def _check(found: Any, metadata: Any, ident: str, oldest: int) -> None:
 def _dict(value: Any, name: str) -> dict[str, Any]:
     found = value.get(name) if type(value) is dict else None
     if type(found) is not dict:
-        raise DecodeError(f"It has no {name}, and is not a checkpoint.", _NOTHING)
+        raise DecodeError(f"It has no {name}, so it is not a checkpoint.", _NOTHING)
     return found
 
 
@@ -1062,7 +1062,7 @@ def _command(options: argparse.Namespace) -> int:
     totals = ", ".join(f"{count[each]:,} {each}" for each in (sealed, THERE_ALREADY, REFUSED))
     print(f"{counted(len(done), what)}: {totals}.")
     if waiting := ", ".join(shell(each.source) for each in done if each.waits):
-        print(f"These wait for an answer, and take it from whoever resumes them: {waiting}.")
+        print(f"These wait for an answer and take it from anyone who resumes them: {waiting}.")
     if options.vouch:
         print(f"What was done is in {shell(report)}: keep it. Keep the originals elsewhere.")
     elif count[WOULD_BE_SEALED]:

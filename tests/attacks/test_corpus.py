@@ -6,7 +6,6 @@ import json
 import pickle
 import re
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from tests.corpus.dos import EXHAUSTING, GIB, Exhausting
 from tests.corpus.embed import as_archive, as_legacy
 from tests.corpus.forked import Limits, Tried, attempt
 from tests.corpus.gadgets import GADGETS, Gadget
-from tests.harness.blocks import ROOT
 from tests.harness.optional import need
 
 need("torch", "needs safepoint[torch]")
@@ -167,61 +165,3 @@ def test_files_that_exhaust_end_as_our_error(tmp_path: Path) -> None:
         told = json.loads(one.said)
         assert len(told) == 3
         assert {look: said for look, said in told.items() if not refuses(said)} == {}, name
-
-
-PAGE = ROOT / "docs" / "security" / "scanners.md"
-SIX_GB, MANY, BUSY, CRASH, WILD = (
-    "a storage of 6 GB that is not there",
-    "a tensor of 10^12 elements",
-    "a key of tuples that double, in a model file",
-    "a million tuples deep, deflated",
-    "a sparse tensor with a wild index",
-)
-
-
-def rows(page: str) -> list[tuple[str, str]]:
-    """Return the table of what PyTorch itself does with small files."""
-    table = page.partition("| a file of | does this |\n|---|---|\n")[2].partition("\n\n")[0]
-    return [
-        (size, does)
-        for _, size, does, _ in (map(str.strip, r.split("|")) for r in table.splitlines())
-    ]
-
-
-@pytest.mark.deep
-def test_the_page_on_what_safe_does_not_mean(tmp_path: Path) -> None:
-    """Each row of its table, on the installed PyTorch with the flag, and the files' own sizes."""
-    chosen = {one.name: one for one in EXHAUSTING if one.name in {SIX_GB, MANY, BUSY, CRASH, WILD}}
-    files = write_all(tmp_path, chosen.values())
-    sizes = {name: path.stat().st_size for name, path in files.items()}
-
-    def tried(act: str, *names: str, cpu: int = 20) -> list[Tried]:
-        few = Limits(memory=GIB, cpu=cpu)
-        some = {name: files[name] for name in names}
-        done = attempt(f"tests.corpus.acts:{act}", some, imports=READY, limits=few)
-        return list(done.values())
-
-    memory, large, crash, wild = tried("torch_size", SIX_GB, MANY, CRASH, WILD)
-    (busy,) = tried("torch_size", BUSY, cpu=2)
-    (used,) = tried("torch_used", WILD)
-    # Whether it is a signal or an exception is up to the processor, the system and the release.
-    assert [one.said for one in (memory, busy, crash, used)] == [""] * 4
-    assert int(large.said) == 10**12
-    assert int(wild.said) == 2, "it loads"
-    page = PAGE.read_text(encoding="utf-8")
-    release = version("torch").partition("+")[0]
-    assert f"This page ran on PyTorch {release}." in page
-    assert rows(page) == [
-        (f"{sizes[SIX_GB]} bytes", "asks for 6 GB"),
-        (
-            f"{sizes[MANY]} bytes",
-            "returns a tensor of 10\N{SUPERSCRIPT ONE}\N{SUPERSCRIPT TWO} elements",
-        ),
-        (f"{sizes[BUSY]} bytes", "computes for more than 2 seconds"),
-        # Rounded: how small it becomes is up to the library that packs it.
-        (f"{round(sizes[CRASH] / 1000)} kB", "does not load within 1 GiB of memory"),
-        (
-            f"{round(sizes[WILD] / 1000)} kB, a sparse tensor with an index out of range",
-            "loads, and breaks whoever uses it",
-        ),
-    ]

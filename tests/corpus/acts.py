@@ -31,25 +31,6 @@ def careless(path: Path) -> object:
     return value
 
 
-def torch_weights_only(path: Path) -> object:
-    """Load a model file as PyTorch does by default."""
-    import torch
-
-    return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def torch_size(path: Path) -> object:
-    """Load a model file as PyTorch does by default, and say how many elements its weight has."""
-    loaded: Any = torch_weights_only(path)
-    return loaded["weight"].numel()
-
-
-def torch_used(path: Path) -> object:
-    """Load a model file as PyTorch does by default, and use its weight."""
-    loaded: Any = torch_weights_only(path)
-    return loaded["weight"].to_dense()
-
-
 def read_pickle(path: Path) -> object:
     """Read as moving in does."""
     from safepoint.models import read_pickle as read

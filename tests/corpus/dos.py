@@ -96,13 +96,6 @@ EXHAUSTING: Final[tuple[Exhausting, ...]] = (
     Exhausting(
         "4 GB reserved for a bytearray", lambda: b"\x80\x05\x96" + struct.pack("<Q", 2**32) + b"."
     ),
-    Exhausting(
-        "bytes that are not there", lambda: b"\x80\x04\x8e" + struct.pack("<Q", 2**40) + b"."
-    ),
-    Exhausting(
-        "an integer that is not there",
-        lambda: b"\x80\x02\x8b" + struct.pack("<i", 2**31 - 1) + b".",
-    ),
     Exhausting("an integer of a million digits", lambda: b"I" + b"9" * 1_000_000 + b"\n."),
     Exhausting(
         "tuples that double 40 times", lambda: b"\x80\x02" + doubling(40, b"GET\x86") + b"."
@@ -117,10 +110,6 @@ EXHAUSTING: Final[tuple[Exhausting, ...]] = (
     Exhausting(
         "a memo of one hash",
         lambda: b"\x80\x02N" + b"".join(b"p%d\n" % (n * (2**61 - 1)) for n in range(40_000)) + b".",
-    ),
-    Exhausting(
-        "items one by one",
-        lambda: b"\x80\x02ccollections\nOrderedDict\n)R" + b"Na" * 100_000 + b".",
     ),
     Exhausting(
         "a text that doubles",

@@ -263,7 +263,7 @@ def test_all_types_that_are_not_listed_are_named_at_once(
     assert main(command) == 0
     assert "order-8 would be sealed as order-8" in capsys.readouterr().out
     assert main([*command, "--vouch"]) == 0
-    assert "answer, and take it from whoever resumes them: order-8.\n" in capsys.readouterr().out
+    assert "answer and take it from anyone who resumes them: order-8.\n" in capsys.readouterr().out
 
 
 def test_several_tenants_come_out_of_one_database(

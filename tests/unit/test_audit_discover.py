@@ -17,9 +17,9 @@ from safepoint import (
     SigningKey,
     SQLiteCheckpointStorage,
 )
-from safepoint.audit.looking import look
+from safepoint.audit.looking import CHECKS, look
 from tests.unit.commands import said
-from tests.zoo.build import PLAIN, zipped
+from tests.zoo.build import PLAIN, Deployed, zipped
 from tests.zoo.others import agent
 
 KEY = SigningKey.generate()
@@ -170,6 +170,43 @@ def test_a_pipe_or_a_device_is_not_even_opened(root: Path, monkeypatch: pytest.M
     monkeypatch.setattr("safepoint.audit.discover.inspect", None)
     found = look([str(root)]).findings[0]
     assert "a pipe, a socket or a device" in found.what
+
+
+# --- what goes wrong on the way
+
+
+@pytest.mark.parametrize(
+    ("part", "at", "which"), [("anchor", "none", "SP15"), ("approvers", "keys", "SP19")]
+)
+def test_a_part_that_is_refused_hides_nothing_else(
+    root: Path, part: str, at: str, which: str
+) -> None:
+    deployed = Deployed(root)
+    deployed.record(2).chmod(0o644)
+    (root / "keys/dana.pub").write_text("no key")
+    code, out, err = said("audit", *deployed.arguments(**{part: root / at}))
+    assert (code, err) == (1, "")
+    assert {which, "SP04"} <= {each[:4] for each in ids(out)}
+
+
+@pytest.mark.parametrize("name", ["places", "contents", "records"])
+def test_a_check_that_fails_is_said_and_the_others_are_made(
+    root: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Whoever writes a record that one of them stumbles upon must not silence them all."""
+
+    def fails(_: object) -> None:
+        raise OverflowError
+
+    deployed = Deployed(root)
+    (deployed.storage / "deep.json").write_bytes(b"[" * 500)
+    monkeypatch.setitem(CHECKS, name, fails)
+    code, out, err = said("audit", *deployed.arguments())
+    failed = f"was not checked ({name}): It failed with OverflowError. Report it."
+    assert (code, err) == (2, "")
+    assert f"audit.failed error: {deployed.storage} {failed}" in out.splitlines()
+    lost = {"contents": "SP10", "records": "SP15"}.get(name)
+    assert {"SP15", "SP10"} - {lost} <= {each[:4] for each in ids(out)}
 
 
 # --- settings

@@ -221,7 +221,7 @@ def test_the_files_below_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     unseen = list[Finding]()
     found = [os.path.relpath(file, tmp_path) for file in files(str(tmp_path), unseen)]
     assert found == ["self", "z", "a/1", "a/2", "b/y", "b/c/x"]
-    for name, why in {"b/c/d": "it lies 3 folders deep", "shut": "Permission denied"}.items():
+    for name, why in {"b/c/d": "it is 3 folders deep", "shut": "Permission denied"}.items():
         assert [each.what.endswith(f"({why}).") for each in unseen if each.where.endswith(name)]
 
 

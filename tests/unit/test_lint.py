@@ -13,7 +13,6 @@ import pytest
 from safepoint.command.cli import main
 from safepoint.models.lint import check_source
 
-ROOT = Path(__file__).parents[2]
 LINES = Path(__file__).with_name("lint_cases.txt").read_text(encoding="utf-8").splitlines()
 CASES = [line.split("\t") for line in LINES if line and not line.startswith("# ")]
 LOAD = "import torch\ntorch.load('m.pt')\n"

@@ -40,15 +40,6 @@ def test_what_the_page_says_about_the_numbers_is_so(found: list[Found]) -> None:
     assert [one.detected.part for one in found[5:]] == [len(GADGETS)] * 2
 
 
-@pytest.mark.parametrize(
-    ("share", "low", "high"),
-    [(Share(0, 10), 0.0, 0.278), (Share(10, 10), 0.722, 1.0), (Share(5, 10), 0.237, 0.763)],
-)
-def test_intervals_are_wilsons(share: Share, low: float, high: float) -> None:
-    """The values are those of the literature; no rate is certain, however even it is."""
-    assert share.interval == pytest.approx((low, high), abs=0.0006)
-
-
 def test_a_tool_that_scanned_nothing_has_missed_it(tmp_path: Path) -> None:
     """modelscan is asked about a name that it does not know."""
     need("modelscan", "needs safepoint[test], and a Python before 3.13")

@@ -70,7 +70,7 @@ class Attack:
         return "gated" if self.control is runs else "anchored"
 
     def run(self, target: Any) -> Outcome:
-        """Let the victim work without an attack, then attack, and tell how it ended.
+        """Have the victim work without an attack, then attack, and tell how it ended.
 
         A victim that does not work unharmed has crashed: its refusals would prove nothing.
 

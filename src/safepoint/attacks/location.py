@@ -1,4 +1,4 @@
-"""Attacks on where checkpoints lie, by the names of threads, and on the places by default."""
+"""Attacks on where checkpoints are stored: by the names of threads, and by default places."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from safepoint.attacks.medium import Disk
 from safepoint.attacks.outcome import HONEST, WANTED, step
 from safepoint.attacks.target import Target
 
-location = attacks("Attacks on where checkpoints lie. They need a disk.", needs=Disk)
+location = attacks("Attacks on where checkpoints are stored. They need a disk.", needs=Disk)
 names = attacks(
     "Attacks by the name of a thread. They need a disk, and what it makes of a name.", needs=Disk
 )

@@ -20,7 +20,7 @@ _BESIDE: Final = ("-wal", "-shm", "-journal")
 
 
 class Medium(ABC):
-    """Where records lie, as the adversary sees it: bytes under names, all of them writable.
+    """Where records are, as the adversary sees it: bytes under names, all of them writable.
 
     Attributes:
         tap: what the adversary does to bytes on their way out, for as long as it is set.

@@ -24,9 +24,9 @@ resume = _of_runs(
     "Attacks that wake a run up as something else, or somewhere else. No record is touched."
 )
 approval = _of_runs(
-    "Attacks on a person's yes: made up, meant for something else, or used once too often."
+    "Attacks on approvals: made up, meant for something else, or used once too often."
 )
-console = _of_runs("Attacks on what a person sees, and on what their yes is for.")
+console = _of_runs("Attacks on what a person sees, and on what they approve.")
 journal = _of_runs(
     "Attacks on what was written down. The adversary can write the journal's files as well."
 )

@@ -293,7 +293,7 @@ class SealedTarget(SignedChainTarget):
 class GatedTarget(SealedTarget):
     """The anchored ledger, and a workflow on it that continues if its gate lets it.
 
-    A yes is a statement that dana or erin signed, with a key that no worker has.
+    An approval is a statement that dana or erin signed, with a key that no worker has.
     """
 
     name = "gated"

@@ -117,7 +117,7 @@ class Target(Victim):
         within: how long a run waits for them, None if forever.
         lasts: how long an approval counts, where it ends.
         ago: how long ago people say yes.
-        later: how much later it is by the clock of whoever continues with a run.
+        later: how much later it is by the clock of the worker that continues a run.
         tools: what the process has that continues with a run.
         version: the version of its code.
         answers: where people leave a denial or a hold, in the adversary's hands as well: the files
@@ -247,7 +247,7 @@ class Target(Victim):
         self.note(thread, "worker", "begin")
 
     def ask(self, thread: str, arguments: dict[str, Any]) -> None:
-        """A run, new or going on, comes to a step that asks a person first, and waits."""
+        """A run, new or continued, comes to a step that asks a person first, and waits."""
         state = self.latest(thread) if self.records(thread) else {}
         # An earlier yes stays where it is.
         self.save(thread, {"approved": False, **state, "pending": arguments})
@@ -320,7 +320,7 @@ class Target(Victim):
 
         Args:
             thread: the thread.
-            approval: what an approver's yes came as, or several of them, one after the other.
+            approval: what an approver's approval came as, or several of them, one after the other.
             sequence: the checkpoint from which to continue; the newest, if not.
             meanwhile: what happens elsewhere after this worker has made up its mind.
 
@@ -505,7 +505,7 @@ class Target(Victim):
         return other
 
     def by_default(self, medium: Medium | None = None) -> Self:
-        """Return this application as it is where nobody said where its parts should lie.
+        """Return this application as it is where nobody said where its parts should be.
 
         Args:
             medium: a copy of the folder with the records, in a thief's hands. By default all that

@@ -15,7 +15,7 @@ from safepoint.attacks.target import WIDER, Target
 
 thief = attacks("Attacks with the genuine key, which somebody copied.", attacker="key")
 bends = attacks(
-    "Attacks on a person's yes with the writer's key, which somebody copied.",
+    "Attacks on approvals with the writer's key, which somebody copied.",
     attacker="key",
     control=runs,
 )

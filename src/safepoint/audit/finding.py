@@ -255,7 +255,7 @@ def files(
         folder, depth = waiting.pop()
         if depth > DEEPEST:
             do = f"Give its path as well: safepoint audit {shell(folder)}"
-            found.append(unseen("SP03", folder, f"it lies {depth} folders deep", do))
+            found.append(unseen("SP03", folder, f"it is {depth} folders deep", do))
             continue
         if not enters(folder):
             continue

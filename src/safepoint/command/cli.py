@@ -209,11 +209,11 @@ def commands(sub: Any) -> None:
     parser.add_argument("--part", action="append", choices=_PARTS, help=only)
     prefix = "how the names of roles begin (safepoint)"
     parser.add_argument("--prefix", metavar="NAME", default="safepoint", help=prefix)
-    what = "make nothing, and say whose threads a login sees: those of no tenant"
+    what = "create nothing, but set which threads a login sees: those without a tenant"
     parser.add_argument("--assign", metavar="LOGIN", help=what)
     whose = parser.add_mutually_exclusive_group()
-    whose.add_argument("--tenant", metavar="NAME", default="", help="those of this tenant alone")
-    flag(whose, "--every-tenant", "those of all tenants")
+    whose.add_argument("--tenant", metavar="NAME", default="", help="only this tenant's threads")
+    flag(whose, "--every-tenant", "the threads of all tenants")
 
 
 def _postgres(options: argparse.Namespace) -> int:

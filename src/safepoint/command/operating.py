@@ -319,7 +319,7 @@ def _new_key(options: argparse.Namespace) -> int:
     except CheckpointError:
         Path(public).unlink()
         raise
-    print(f"Key {key.id} is in {shell(file)}, for you alone, and the half for others beside it.")
+    print(f"Key {key.id} is in {shell(file)}, for you only; its public half is next to it.")
     return 0
 
 

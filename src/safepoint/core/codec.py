@@ -709,7 +709,7 @@ class Codec:
         Raises:
             EncodeError: a value in it could not be restored faithfully. The message says where it
                 is and of which type, not what it is. A key on the way to it is shown if it is
-                a short word of letters alone: another may be a token or an address.
+                a short word of only letters: another may be a token or an address.
             LimitExceeded: it is too large, too deep or has too many values.
         """
         return _keep(value, partial(self._write, proves=True), self._table)

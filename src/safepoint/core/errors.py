@@ -50,7 +50,7 @@ class CheckpointError(Exception):
         what: what happened, as one sentence.
         do: what to do next, as one or two sentences.
         address: where the site explains it, from its root: `errors/#sealbroken`.
-        kind: which of several things of its class it is, in a word; None if there is one alone.
+        kind: which of several things of its class it is, in a word; None if there is only one.
     """
 
     do = "Look up its name, and do what the site says first."
@@ -149,7 +149,7 @@ class RolledBack(CheckpointError):
     """The history is not the one that was seen before: cut off, set back, or another one.
 
     Its kind: "missing" if a record is gone and later ones are there, "other" if another record
-    is where the known one stood.
+    is where the known one was.
     """
 
     do = (
@@ -159,7 +159,7 @@ class RolledBack(CheckpointError):
 
 
 class Unavailable(CheckpointError):
-    """What is needed cannot be reached, read or written right now. Nothing was done without it.
+    """A part cannot be reached, read or written right now. Nothing was done without it.
 
     Its kind: "anchor", "journal" or "answers" if it is not the storage,
     "refused" if the permissions of the store say no to this credential.

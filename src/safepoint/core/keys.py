@@ -224,7 +224,7 @@ class Key(Redacted):
         y = int.from_bytes(public, "little") % 2**255  # without the sign of x
         if len(public) != KEY_BYTES or y in _SMALL_ORDER:
             raise Unsafe(
-                f"A public key is {KEY_BYTES} bytes, and not those under which anybody can sign.",
+                f"A public key is {KEY_BYTES} bytes, but none under which anybody can sign.",
                 "Take it from the signing key again: key.public.",
             )
         self._public: Final = public

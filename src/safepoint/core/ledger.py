@@ -669,7 +669,7 @@ class Ledger:
         """Verify each thread, and copy it to the target's storage, sealed by the target's key.
 
         The links do not depend on the key, so an anchor stays valid; the target's own anchor is
-        moved. A record that is there already, as this would write it, is left alone: repeat an
+        moved. A record that is there already, as this would write it, is left as it is: repeat an
         interrupted copy with the same keys. Stop the writers first. Holds, denials and the journal
         are not in the threads: they need a copy of their own.
 

@@ -260,7 +260,7 @@ class Asking(NamedTuple):
                 "ended",
             )
         if _is_denied(answers):
-            asked = self.question.action or "to go on"
+            asked = self.question.action or "to continue"
             by, stored = answers[0].approver, self._read_stored()
             denied = ResumeRefused(f"{by} denied it: {asked} at {self._where}.", final)
             denied.by, denied.reason = by, next((no.why for no in stored if no == answers[0]), "")

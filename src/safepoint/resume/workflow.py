@@ -318,7 +318,7 @@ class Wanted:
         workflow, done, steps = self.workflow, self.saved.done, [*self.workflow.steps]
         if [*done] != steps[: len(done)]:
             raise ResumeRefused(
-                f"{self} was written by other steps than those of {workflow.name} today.",
+                f"{self} was written by steps other than those of {workflow.name} today.",
                 "Resume it with the code that wrote it.",
             )
         state, tools, following = self._migrate(), workflow.tools, [*steps[len(done) :], ""][0]

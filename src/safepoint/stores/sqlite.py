@@ -540,7 +540,7 @@ class SQLiteAnchor(Database, Tenants):
             [owner] = sql.execute("SELECT name FROM store").fetchone() or [None]
             if owner not in (None, store) and store != journal_of(owner):
                 raise RolledBack(
-                    f"{shell(self._file)} belongs to store {check_name('store', owner)}, and was"
+                    f"{shell(self._file)} belongs to store {check_name('store', owner)}, but was"
                     f" asked about store {store}.",
                     "Give each store an anchor of its own.",
                 )

@@ -535,7 +535,7 @@ class StorageSuite:
 
     @claim(*LEASING)
     def test_a_thread_that_is_owned_is_not_taken(self, storage: Probe) -> None:
-        """Until the lease has ended, or was released, which may be said twice."""
+        """Until the lease has ended, or was released, which may be repeated."""
         lease = storage.acquire("a_b", "worker-a", 60)
         for thread in ("a_b", "a-b"):
             storage.acquire(thread, "worker-b", 60)
@@ -575,7 +575,7 @@ class StorageSuite:
 
     @claim(*LEASING)
     def test_one_of_many_racers_owns_a_thread(self, storage: Probe) -> None:
-        """Eight workers want a free thread: one gets it, and seven are told."""
+        """Eight workers want a free thread: one gets it, and seven are refused."""
 
         def run(number: int, storage: Any) -> Lease | None:
             with suppress(NotOwner):
@@ -660,7 +660,7 @@ class StorageSuite:
 
     @claim()
     def test_a_ledger_saves_and_verifies(self, storage: Probe) -> None:
-        """What a ledger has saved, another one on the same records verifies and continues with."""
+        """A second ledger on the same records verifies and continues what the first one saved."""
         keys, anchor = Keyring(SigningKey.generate()), InMemoryAnchor()
         ledger, second = (
             Ledger(storage.openings[each], store="conformance", keys=keys, anchor=anchor)

@@ -312,7 +312,7 @@ class Session(Tenants, Closing):
                 f"tenant {quoted(name)}" if name else "no tenant" for name in (whose, self._tenant)
             )
             raise Unavailable(
-                f"{_capitalized(self._where)} has the threads of {its} for this login, and not"
+                f"{_capitalized(self._where)} has the threads of {its} for this login, not"
                 f" those of {asked}.",
                 "Use a login of that tenant, or assign this one: safepoint postgres --help",
                 "refused",
