@@ -449,7 +449,7 @@ def test_a_scope_finds_and_saves_what_is_of_its_workflow_alone(tmp_path: Path) -
         assert not await globex.delete("1")
         with pytest.raises(af.WorkflowCheckpointException, match="no checkpoint of the id '1'"):
             await storage.scope("").load("1")  # which is a name like any other
-        with pytest.raises(NotCheckpointed, match="is that of the workflow 'globex'"):
+        with pytest.raises(NotCheckpointed, match="belongs to the workflow 'globex'"):
             await globex.save(point("acme", "3"))
         with pytest.raises(CheckpointError):
             await globex.get_latest(workflow_name="acme")
