@@ -18,7 +18,13 @@ from safepoint import (
     RolledBack,
     SealBroken,
 )
-from safepoint.core.errors import ConfigurationError, DecodeError, ThreadDeleted
+from safepoint.core.errors import (
+    ConfigurationError,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    ThreadDeleted,
+)
 from tests.house import THREAD, Memory, Toy, opened
 
 # ---------------------------------------------------------------- tenants
@@ -133,3 +139,20 @@ def test_a_record_never_chooses_plaintext(storage: Memory) -> None:
     assert Counted.decoded == 0
     plain.prune(THREAD, keep=1)
     assert later.delete(THREAD).sequence == 5  # which has no state to encrypt
+
+
+def test_what_a_cipher_does_wrong_is_told_in_one_error() -> None:
+    storage = Memory()
+    toy: Any = Toy()
+    ledger = opened(storage, cipher=toy, codec=Codec())
+    ledger.save(THREAD, 1)
+    for opens, what in ((lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: "1", "TypeError")):
+        toy.open = opens
+        with pytest.raises(DecodeError, match=f"could not decrypt the state: it raised {what}"):
+            ledger.latest(THREAD)
+    wrong = {("key 1", b""): EncodeError, (toy.id, "text"): EncodeError}
+    for closed, error in {**wrong, (toy.id, bytes(2**25)): LimitExceeded}.items():
+        toy.close = lambda *_, closed=closed: closed
+        with pytest.raises(error):
+            ledger.save(THREAD, 2)
+    assert ledger.prune(THREAD, keep=1) == 0  # which decodes nothing
