@@ -20,6 +20,7 @@ from safepoint import (
     InMemoryCheckpointStorage,
     Policy,
     SigningKey,
+    Tool,
 )
 from safepoint.core.errors import (
     ApprovalNeeded,
@@ -100,6 +101,16 @@ def test_an_answer_counts_for_its_own_question_alone() -> None:
     desk.answers.put(dana, dana.approve(question))
     desk.go_on()
     assert len(desk.paid) == 1
+
+
+def test_a_no_that_was_put_holds_for_whichever_version_looks() -> None:
+    """A deploy comes between erin's no and the worker that finds it."""
+    desk = Desk(within=DAY)
+    desk.answers.put(erin, erin.deny(desk.starts()))
+    newer: State = {"version": "2", "migrations": {"1": dict}}
+    assert desk.go_on(tools=[Tool("bank")], **newer).denied
+    assert desk.go_on().denied
+    assert desk.paid == []
 
 
 def test_a_worker_reads_its_own_answers_and_none_of_ten_thousand_others() -> None:

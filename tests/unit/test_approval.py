@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -235,6 +236,18 @@ def test_an_answer_to_another_question_says_what_differs() -> None:
         assert told.startswith("The approval by dana has ")
         for one, two in ((QUESTION, other), (other, QUESTION)):
             assert next((x for x in one.described if x not in two.described), "") in told
+
+
+def test_one_is_not_true_and_two_long_values_never_look_the_same() -> None:
+    one = APPROVERS.open(ERIN.deny(ask(arguments={"amount": 1})))
+    assert "'amount': 1, and the question has argument 'amount': True." in refused(
+        MISMATCH, one.check_answers, ask(arguments={"amount": True})
+    )
+    long = APPROVERS.open(DANA.approve(ask(arguments={"memo": "x" * 99 + "a"})))
+    said = refused(MISMATCH, long.check_answers, ask(arguments={"memo": "x" * 99 + "b"}))
+    ours, theirs = re.findall(r"sha256:\w+", said)
+    assert ours != theirs
+    assert said.count("(119 characters, sha256:") == 2
 
 
 # ---------------------------------------------------------------- how long it counts

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from safepoint import Codec, InMemoryJournal, open_ledger
+from safepoint import Codec, InMemoryJournal, SQLiteAnchor, open_ledger
 from safepoint.core.errors import ConfigurationError, InvalidId, NotOwner, Unavailable, Unsafe
-from safepoint.places import PLACES, Store, connection_string, default_places
+from safepoint.places import PLACES, Store, connection_string, default_places, is_beside
 from tests.harness.optional import need
 from tests.house import refused
 from tests.unit.storage_helpers import tree
@@ -122,6 +122,24 @@ def test_a_connection_string_comes_from_a_variable_or_has_no_password(
         assert connection_string("storage", given) == "host=db"
     for wrong in ("env:AGAIN", "env:PATH_OF", "env:NONE", "host=db password=x"):
         refused(ConfigurationError, partial(connection_string, "storage", wrong))
+
+
+BESIDE: dict[bytes, bool] = {
+    b"": True,
+    bytes(8) + b"x": True,
+    b"7\x7f\x06\x82": True,
+    b"\xd9\xd5\x05\xf9 \xa1c\xd7": True,
+    b"\xd9\xd5\x05\xf9 \xa1c\xd6": False,
+    bytes(7) + b"x": False,
+}
+
+
+def test_what_sqlite_leaves_beside_a_database_is_known_by_its_first_bytes(home: Path) -> None:
+    SQLiteAnchor(home / "heads.db", create=True).close()
+    for content, is_one in BESIDE.items():
+        for name in ("heads.db-journal", "other.db-journal", "heads.db-other"):
+            (home / name).write_bytes(content)
+            assert is_beside(str(home / name)) == (is_one and name == "heads.db-journal"), content
 
 
 # --- the folders

@@ -175,6 +175,33 @@ def test_a_save_goes_behind_the_last_one(storage: FileCheckpointStorage, root: P
     assert tree(root) == ["a"]
 
 
+def test_a_save_syncs_the_record_its_name_and_the_first_time_the_folder(
+    storage: FileCheckpointStorage, root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even if the folder was there before: whoever made it may have died before the sync."""
+    synced: list[str] = []
+    real = os.fsync
+    (root / "a").mkdir(mode=0o700)
+    kinds = {root.stat().st_ino: "store", (root / "a").stat().st_ino: "thread"}
+
+    def fsync(fd: int) -> None:
+        synced.append(kinds.get(os.fstat(fd).st_ino, "file"))
+        real(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    storage.append("a", 1, b"one")
+    assert synced == ["store", "file", "thread"]
+    for write, expected in (
+        (lambda: storage.append("a", 2, b"two"), ["file", "thread"]),
+        (lambda: storage.prune("a", 2, b"base"), ["file", "thread", "thread"]),
+        (lambda: storage.acquire("a", "worker-a", 60), ["store", "file", "thread"]),
+        (lambda: storage.acquire("a", "worker-a", 60), ["file", "thread"]),
+    ):
+        synced.clear()
+        write()
+        assert synced == expected
+
+
 # --- pruning
 
 

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from safepoint.core import files
-from safepoint.core.errors import CheckpointError, Unavailable, shell
+from safepoint.core.errors import CheckpointError, Unavailable, Unsafe, shell
 from safepoint.stores import disk
+from tests.unit.storage_helpers import fail
 
 
 def info(kind: int, mode: int, uid: int = 1000, nlink: int = 1) -> os.stat_result:
@@ -98,6 +99,21 @@ def test_what_is_not_the_path_of_a_folder_is_refused(
     assert message.format(tmp_path, tmp_path) in str(caught.value)
 
 
+def test_links_are_resolved_above_the_folder_and_not_at_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "real" / "store").mkdir(parents=True)
+    (tmp_path / "link").symlink_to("real")
+    (tmp_path / "direct").symlink_to("real/store")
+    monkeypatch.chdir(tmp_path)
+    for spelling, found in {
+        "link/store/../store/.": "/real/store",
+        "link/store/..": "/real",
+        "./direct//": "/direct",
+    }.items():
+        assert disk.absolute(spelling) == f"{tmp_path}{found}"
+
+
 def test_bash_reads_the_word_back_as_the_path() -> None:
     path = "/a b\n$HOME `id`\t'\"\\\u0416\udcff;*"
     echo = subprocess.run(
@@ -143,6 +159,71 @@ def folder(tmp_path: Path) -> Iterator[int]:
     fd = os.open(tmp_path, os.O_RDONLY)
     yield fd
     os.close(fd)
+
+
+def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
+    """Or whoever tries again and again has no descriptor left."""
+    before = len([*Path("/dev/fd").iterdir()])
+    for mode, why in ((0o700, "is not the folder"), (0o777, "can be written by")):
+        tmp_path.chmod(mode)
+        with pytest.raises(Unsafe, match=why):
+            disk.same_folder(str(tmp_path), (0, 0))
+    assert len([*Path("/dev/fd").iterdir()]) == before
+
+
+def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, "fsync", errno.EIO, 2)
+    fail(monkeypatch, "unlink", errno.EIO)
+    with pytest.raises(Unavailable) as caught:
+        disk.put(f"{tmp_path}/a", folder, b"new")
+    assert caught.value.what == (
+        f"{tmp_path}/a was written, but the disk neither confirmed it nor let it go."
+    )
+
+
+def test_a_file_system_without_links_or_locks_is_refused(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bool:
+        raise OSError(errno.EOPNOTSUPP, "no")
+
+    fail(monkeypatch, "link", errno.EPERM)
+    with pytest.raises(Unavailable, match="has no hard links, so nothing was saved"):
+        disk.put(f"{tmp_path}/a", folder, b"")
+    monkeypatch.setattr(disk, "try_lock", refuse)
+    with pytest.raises(Unavailable, match="cannot lock a"), disk.locked(folder, "/s"):
+        pass
+
+
+def test_nobody_waits_for_ever_for_a_lock(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk, "PATIENCE", 0.02)
+    held = "Another process has held the lock on /s for 0.02 s"
+    with (
+        disk.opened(str(tmp_path), os.O_RDONLY) as other,
+        disk.locked(other, "/s"),
+        pytest.raises(Unavailable, match=held),
+        disk.locked(folder, "/s"),
+    ):
+        pass
+    with disk.locked(folder, "/s"):
+        pass
+
+
+def test_a_file_is_read_to_its_end_or_to_what_was_asked_for(
+    tmp_path: Path, folder: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(b"0123456789")
+    file.chmod(0o600)
+    real = os.read
+    for most in (10, 3):
+        monkeypatch.setattr(os, "read", lambda fd, size, most=most: real(fd, min(size, most)))
+        for asked in (7, 10, 1000):
+            assert disk.read(str(file), "a", folder, asked) == b"0123456789"[:asked]
 
 
 @pytest.mark.parametrize("kind", ["nfs4", "fuse.sshfs", "ext4"])

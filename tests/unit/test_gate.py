@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -139,6 +140,14 @@ def test_a_policy_that_opens_what_stays_shut_is_refused(given: Any) -> None:
     most = Policy({Reason.TOOLS_ADDED: MAX_APPROVERS})
     assert most.needs(Reason.TOOLS_ADDED) == MAX_APPROVERS
     assert Policy({Reason.OLD_CHECKPOINT: 0}).needs(Reason.OLD_CHECKPOINT) == 0
+
+
+def test_an_approval_lives_for_up_to_90_days() -> None:
+    assert Policy(lifetime=timedelta(days=90)).lifetime == timedelta(days=90)
+    assert Policy().lifetime == timedelta(hours=24)
+    for days in (-1, 0, 91):
+        with pytest.raises(ConfigurationError, match="The lifetime of an approval is "):
+            Policy(lifetime=timedelta(days=days))
 
 
 # Tools: one description, one digest, and nothing that is taken for something else

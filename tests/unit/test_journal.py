@@ -11,6 +11,7 @@ import pytest
 
 from safepoint import (
     Actor,
+    CheckpointError,
     FileCheckpointStorage,
     InMemoryAnchor,
     InMemoryCheckpointStorage,
@@ -21,7 +22,7 @@ from safepoint import (
     SQLiteAnchor,
     SQLiteJournal,
 )
-from safepoint.core.errors import ConfigurationError, SealBroken, Unavailable
+from safepoint.core.errors import ConfigurationError, InvalidId, SealBroken, Unavailable
 from safepoint.core.journal import Entry, Event, Journal
 from safepoint.core.names import stamp
 from tests.harness.crash import killed
@@ -97,6 +98,23 @@ def test_a_name_stays_in_its_line(folder: Path, name: str) -> None:
     assert entry.actor == Actor(name, name)
     assert str(entry).isascii()
     assert str(entry).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: Actor("", "login"), ConfigurationError),
+        (lambda: Actor("dana", "\ud800"), ConfigurationError),
+        (lambda: Event("paid", "done", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Event("save", "over", Actor("a", "b"), "s"), ConfigurationError),  # type: ignore[arg-type]
+        (lambda: Event("save", "done", Actor("a", "b"), "s", "../t"), InvalidId),
+        (lambda: Event("save", "done", Actor("a", "b"), "s", "t", 0), InvalidId),
+        (lambda: Event("save", "done", Actor("a", "b"), "s", "t", 1, "x"), ConfigurationError),
+    ],
+)
+def test_what_cannot_be_told_in_one_way_is_refused(make: Any, error: type[CheckpointError]) -> None:
+    with pytest.raises(error):
+        make()
 
 
 def test_a_long_detail_is_cut_and_says_so() -> None:

@@ -41,7 +41,7 @@ def test_a_key_verifies_what_it_signed_and_no_changed_or_cut_signature(
 def test_only_32_bytes_make_a_key(secret: bytes) -> None:
     with pytest.raises(Unsafe, match="A signing key is 32 random bytes"):
         SigningKey(secret)
-    with pytest.raises(Unsafe, match="A public key is 32 bytes, and not those under"):
+    with pytest.raises(Unsafe, match="A public key is 32 bytes, but none under"):
         VerifyingKey(secret)
 
 

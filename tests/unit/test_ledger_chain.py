@@ -18,8 +18,15 @@ from safepoint import (
     RolledBack,
     SealBroken,
 )
-from safepoint.core.errors import ConfigurationError, DecodeError, ThreadDeleted
-from tests.house import THREAD, Memory, Toy, opened
+from safepoint.audit import audit
+from safepoint.core.errors import (
+    ConfigurationError,
+    DecodeError,
+    EncodeError,
+    LimitExceeded,
+    ThreadDeleted,
+)
+from tests.house import STORE, THREAD, Memory, Toy, opened, put_back, records
 
 # ---------------------------------------------------------------- tenants
 
@@ -100,6 +107,34 @@ def test_a_note_is_no_new_state(storage: Memory) -> None:
                 use(THREAD, {})
 
 
+def test_what_rides_along_can_be_cut_off_until_the_next_state_and_nothing_else_can() -> None:
+    """A pending write is the exception: all that is saved or noted else is anchored at once."""
+    storage, anchor = Memory(), InMemoryAnchor()
+    ledger = opened(storage, anchor)
+
+    def seen() -> int:
+        head = anchor.read(STORE, THREAD)
+        return head.sequence if head else 0
+
+    found = []
+    for n in range(1, 7):
+        if n in (1, 5):
+            ledger.save(THREAD, {})
+        else:
+            ledger.note(THREAD, {}, rides_along=n != 3)
+        found.append(seen())
+    assert found == [1, 1, 3, 3, 5, 5]
+    assert [each.id for each in audit(ledger, rule="SP15")] == []
+    kept = records(storage, 5, 6)
+    storage.remove(THREAD, 6)
+    assert opened(storage, anchor).latest(THREAD).sequence == 5
+    storage.remove(THREAD, 5)
+    with pytest.raises(RolledBack, match="the anchor has seen"):
+        opened(storage, anchor).latest(THREAD)
+    put_back(storage, kept)
+    assert (ledger.delete(THREAD).sequence, seen()) == (7, 7)
+
+
 class Counted(Codec):
     decoded = 0
 
@@ -133,3 +168,20 @@ def test_a_record_never_chooses_plaintext(storage: Memory) -> None:
     assert Counted.decoded == 0
     plain.prune(THREAD, keep=1)
     assert later.delete(THREAD).sequence == 5  # which has no state to encrypt
+
+
+def test_what_a_cipher_does_wrong_is_told_in_one_error() -> None:
+    storage = Memory()
+    toy: Any = Toy()
+    ledger = opened(storage, cipher=toy, codec=Codec())
+    ledger.save(THREAD, 1)
+    for opens, what in ((lambda *_: 1 / 0, "ZeroDivisionError"), (lambda *_: "1", "TypeError")):
+        toy.open = opens
+        with pytest.raises(DecodeError, match=f"could not decrypt the state: it raised {what}"):
+            ledger.latest(THREAD)
+    wrong = {("key 1", b""): EncodeError, (toy.id, "text"): EncodeError}
+    for closed, error in {**wrong, (toy.id, bytes(2**25)): LimitExceeded}.items():
+        toy.close = lambda *_, closed=closed: closed
+        with pytest.raises(error):
+            ledger.save(THREAD, 2)
+    assert ledger.prune(THREAD, keep=1) == 0  # which decodes nothing

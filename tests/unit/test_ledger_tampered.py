@@ -12,15 +12,13 @@ from typing import Any
 
 import pytest
 
-from safepoint import InMemoryAnchor, NotFound, SealBroken, SigningKey
+from safepoint import InMemoryAnchor, Keyring, NotFound, RolledBack, SealBroken, SigningKey
 from safepoint.core.errors import ConfigurationError, Unavailable, Unsafe
 from safepoint.core.names import Head
 from safepoint.core.record import Place, seal
 from tests.house import KEY, STORE, THREAD, USES, Memory, fill, opened, states
 
-OTHER = "order-8"
 NEW = SigningKey.generate()
-Anchored = InMemoryAnchor | None
 
 
 def test_a_load_follows_the_links_and_everything_whole_checks_each_signature(
@@ -36,6 +34,23 @@ def test_a_load_follows_the_links_and_everything_whole_checks_each_signature(
         with pytest.raises(SealBroken, match="was changed after it was sealed"):
             use(opened(storage, anchor))
     assert list(target.threads()) == []
+
+
+def test_the_key_of_each_record_that_is_handed_out_is_proven() -> None:
+    """Line 1 names the key and no digest covers it, so the second read checks signatures, too."""
+    storage, other = Memory(), Memory()
+    ledger = opened(storage, keys=Keyring(KEY, verify=[NEW]))
+    fill(ledger, 3)
+    fill(opened(other), 3)
+    genuine = storage.read(THREAD, 2)
+    renamed = genuine.replace(KEY.id.encode(), NEW.id.encode(), 1)
+    for put, refusal in ((renamed, SealBroken), (other.read(THREAD, 2), RolledBack)):
+        walk = ledger._view.forward(THREAD)
+        assert next(walk).key == KEY.id  # the first walk, over the whole thread, is done
+        storage.put(THREAD, 2, put)
+        with pytest.raises(refusal, match=r"#2 was changed after|#2 is not the record that this"):
+            next(walk)
+        storage.put(THREAD, 2, genuine)
 
 
 # What was deleted stays deleted
@@ -89,6 +104,16 @@ def test_a_thread_from_before_the_anchor_is_verified_whole_and_anchored(storage:
     fill(opened(storage), 1)  # as after a crash between the two writes
     fill(opened(storage, anchor), 1)
     assert seen(anchor) == 5
+
+
+def test_a_fork_that_the_anchor_finds_while_it_moves_is_told_as_one() -> None:
+    class Racing(InMemoryAnchor):
+        def advance(self, store: str, thread: str, head: Head) -> None:
+            super().advance(store, thread, Head(head.sequence, NOBODYS))
+            super().advance(store, thread, head)
+
+    with pytest.raises(RolledBack, match="order-7 #1 is saved, but not anchored"):
+        opened(Memory(), Racing()).save(THREAD, {})
 
 
 def test_the_anchor_is_asked_before_the_storage(storage: Memory) -> None:

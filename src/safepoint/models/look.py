@@ -162,7 +162,7 @@ class Format(StrEnum):
     TAR = "tar", "a tar archive", _PACKED
     JSON = "json", "JSON", "It is a text. Ask for the model itself."
     UNKNOWN = "unknown", "of no format that is known here", _UNKNOWN
-    UNCLEAR = "unclear", "of no format that could be told"
+    UNCLEAR = "unclear", "of no clear format"
 
 
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")

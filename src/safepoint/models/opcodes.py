@@ -292,7 +292,7 @@ def _index(info: _Info, argument: bytes) -> int:
 
 # --- names ---------------------------------------------------------------------------------------
 
-_TOLD: Final = 1_000
+_MOST_NAMES: Final = 1_000
 _WINDOW: Final = 64 * 1024
 _MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such as site-packages
 # C's unpickler drops what is left of a frame, and reads the instruction from what follows.
@@ -394,8 +394,8 @@ class _Notes:
             self.asks = self.asks or bool(self.asked or self.unclear)
         elif type(note) is tuple and type(note[0]) is type(note[1]) is str:
             module, name, *is_marked = note
-            if len(self.asked) + len(self.unclear) > _TOLD:
-                self.unclear[f"more than {_TOLD} names"] = None
+            if len(self.asked) + len(self.unclear) > _MOST_NAMES:
+                self.unclear[f"more than {_MOST_NAMES} names"] = None
             else:
                 self.asked[module, name] = None
             # A text may begin with a c, too. What is no name of a module counts once it is called.
