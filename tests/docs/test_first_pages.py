@@ -33,12 +33,6 @@ def test_home_and_readme_show_the_same_edit_refused() -> None:
     assert proof("docs/index.md")[-1].startswith("SealBroken: ")
 
 
-@pytest.mark.parametrize("page", FIRST)
-def test_a_first_page_leads_to_each_adapter(page: str) -> None:
-    for name in ("langgraph", "agent-framework"):
-        assert f"{name}.md)" in read(page)
-
-
 @pytest.mark.parametrize("page", ["docs/guide.md", "docs/agent-framework.md"])
 def test_a_page_on_checkpoints_begins_with_the_callouts_that_were_asked_for(page: str) -> None:
     """https://github.com/microsoft/agent-framework/issues/4872 asks for these four, there."""

@@ -95,13 +95,6 @@ def test_the_tests_that_a_page_names_are_there_and_the_command_below_runs_them()
             assert all((ROOT / test).is_file() for test in named), name
 
 
-def test_a_module_without_a_heading_is_not_in_the_contents() -> None:
-    objects = [text for page in REFERENCE.values() for text in page.split("\n::: ")[1:]]
-    hidden = ("show_root_heading: false\n", "show_root_toc_entry: false\n")
-    assert objects
-    assert [text for text in objects if (hidden[0] in text) != (hidden[1] in text)] == []
-
-
 def test_the_page_of_rules_lists_every_snippet() -> None:
     listed = re.findall(r"^\| \[`(.*?)`\]\(examples/\1\) \|", PAGES["docs/rules.md"], re.M)
     assert {file.name for file in (ROOT / "snippets").glob("*.py")} <= set(listed)
