@@ -9,7 +9,6 @@ import pytest
 
 from tests.harness.blocks import ROOT, find_blocks
 
-FIRST: Final = ("README.md", "docs/index.md", "docs/guide.md")
 FOUR: Final = ["SP01", "SP02", "SP03", "SP04"]
 PROOF: Final = ("python", "bash", "python", "text")
 """Save, attack, load, and the refusal."""

@@ -16,7 +16,6 @@ PAGES = {
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
 }
 SECURITY = {name: text for name, text in PAGES.items() if name.startswith("docs/security/")}
-REFERENCE = {name: text for name, text in PAGES.items() if name.startswith("docs/reference/")}
 COLUMNS = 72
 OTHER_SOFTWARE = ("agent-framework-core", "fickling")
 
