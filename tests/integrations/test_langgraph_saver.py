@@ -725,7 +725,7 @@ def test_on_postgresql_a_worker_has_a_thread_while_its_run_goes_on_or_until_it_i
     one.invoke(Command(resume="yes"), run, durability="sync")
     two.invoke({"amount": 1}, run)
     during.append(taken_over)
-    with pytest.raises(NotOwner, match="stop this run"):
+    with pytest.raises(NotOwner, match="If another worker has it, stop"):
         two.invoke(Command(resume="yes"), run, durability="sync")
     assert paid == [1, 2]
     assert two.invoke(Command(resume="yes"), run)["answer"] == "yes"

@@ -53,6 +53,7 @@ from tests.integrations.langgraph_plays import (
     _ask,
     _line,
     conversation,
+    crash,
     fan_out,
     functional,
     human_in_the_loop,
@@ -60,7 +61,7 @@ from tests.integrations.langgraph_plays import (
     subgraph,
 )
 
-MOVED_IN = [human_in_the_loop, fan_out, subgraph, conversation, functional, spread]
+MOVED_IN = [human_in_the_loop, fan_out, subgraph, crash, conversation, functional, spread]
 """Without those that are as good on one saver as on two."""
 SPLIT = [human_in_the_loop, conversation, spread]
 """Enough for the savers whose values lie in another table."""

@@ -108,7 +108,7 @@ def test_an_anchor_belongs_to_the_store_that_came_first(kept: SQLiteAnchor, tmp_
     assert [new.read(each, "a") for each in (S, journal_of(S))] == [head(1), head(3)]
     for each in (kept, new, late, sqlite(tmp_path / "new")):
         for other in ("orders", "journal", journal_of("orders")):
-            refused(RolledBack, "belongs to store invoices, and was", *calls(each, other))
+            refused(RolledBack, "belongs to store invoices, but was", *calls(each, other))
     assert kept.read(S, T) == head(57)
 
 

@@ -102,7 +102,6 @@ ATTACKS = [
     Attack("link from another port", page, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
     Attack("link from another site", page, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
     Attack("address typed", page, headers(Sec_Fetch_Site="none"), 403, CSRF),
-    Attack("two sites", page, also(Sec_Fetch_Site="same-origin"), 400, READINGS),
     Attack("form of another port", form, headers(Sec_Fetch_Site="same-site"), 403, CSRF),
     Attack("form of another site", form, headers(Sec_Fetch_Site="cross-site"), 403, CSRF),
     Attack("other origin", form, headers(Origin="http://127.0.0.1:1"), 403, CSRF),
@@ -117,7 +116,6 @@ ATTACKS = [
     Attack("WebSocket", page, headers(**UPGRADE), 400, SOCKET),
     # Another name.
     Attack("other host", page, headers(Host="evil.example"), 421, REBINDING),
-    Attack("no port", page, headers(Host="127.0.0.1"), 421, REBINDING),
     Attack("two hosts", page, also(Host="evil.example"), 400, REBINDING),
     Attack("no host", page, lambda good: good.but(("Host", ""), version="1.0"), 421, REBINDING),
     Attack(
@@ -135,7 +133,6 @@ ATTACKS = [
     Attack("style without a cookie", style, headers(Cookie=""), 403, HEALTH),
     Attack("escape", page, path(lambda home: f"/%{ord(home[1]):x}{home[2:]}"), 400, READINGS),
     Attack("doubled slash", page, path(lambda home: f"{home}/"), 400, READINGS),
-    Attack("dot", page, path(lambda home: f"{home}./"), 400, READINGS),
     Attack("way up", page, path(lambda home: f"{home}..{home}"), 400, READINGS),
     Attack("backslash", page, path(lambda home: f"{home}\\"), 400, READINGS),
     Attack("parameter", page, path(lambda home: f"{home};health"), 400, READINGS),
@@ -166,7 +163,6 @@ ATTACKS = [
     # The cookie.
     Attack("no cookie", page, headers(Cookie=""), 403, GUESSING),
     Attack("wrong cookie", page, cookie(lambda name, _: f"{name}={'x' * 43}"), 403, GUESSING),
-    Attack("cut cookie", page, cookie(lambda name, it: f"{name}={it[:-1]}"), 403, GUESSING),
     Attack("other name", page, cookie(lambda _, it: f"safepoint={it}"), 403, TOSSING),
     Attack("tossed first", page, cookie(lambda n, it: f"{n}=x; {n}={it}"), 403, TOSSING),
     Attack("same twice", page, cookie(lambda n, it: f"{n}={it}; {n}={it}"), 403, TOSSING),
@@ -178,13 +174,10 @@ ATTACKS = [
     ),
     # The link.
     Attack("link loaded ahead", link, headers(Sec_Purpose="prefetch"), 403, GUESSING),
-    Attack("link loaded ahead, older", link, headers(Purpose="prefetch"), 403, GUESSING),
     Attack("link looked at by a chat", link, headers(Sec_Fetch_Site=""), 403, IN_URL),
     Attack("link on another page", link, headers(Sec_Fetch_Site="cross-site"), 403, IN_URL),
-    Attack("head of the link", link, method("HEAD"), 405, GUESSING),
     Attack("link as a form", link, method("POST"), 403, GUESSING),
     Attack("link with a query", link, path(lambda it: f"{it}?to=//evil.example"), 403, IN_URL),
-    Attack("wrong token", link, path(lambda it: it[:-1]), 403, GUESSING),
     Attack("token elsewhere", link, path(lambda it: it[it.index("/enter") :]), 404, GUESSING),
 ]
 

@@ -18,6 +18,7 @@ from safepoint import (
     RolledBack,
     SealBroken,
 )
+from safepoint.audit import audit
 from safepoint.core.errors import (
     ConfigurationError,
     DecodeError,
@@ -25,7 +26,7 @@ from safepoint.core.errors import (
     LimitExceeded,
     ThreadDeleted,
 )
-from tests.house import THREAD, Memory, Toy, opened
+from tests.house import STORE, THREAD, Memory, Toy, opened, put_back, records
 
 # ---------------------------------------------------------------- tenants
 
@@ -104,6 +105,34 @@ def test_a_note_is_no_new_state(storage: Memory) -> None:
         for use in (ledger.note, ledger.save):
             with pytest.raises(ThreadDeleted):
                 use(THREAD, {})
+
+
+def test_what_rides_along_can_be_cut_off_until_the_next_state_and_nothing_else_can() -> None:
+    """A pending write is the exception: all that is saved or noted else is anchored at once."""
+    storage, anchor = Memory(), InMemoryAnchor()
+    ledger = opened(storage, anchor)
+
+    def seen() -> int:
+        head = anchor.read(STORE, THREAD)
+        return head.sequence if head else 0
+
+    found = []
+    for n in range(1, 7):
+        if n in (1, 5):
+            ledger.save(THREAD, {})
+        else:
+            ledger.note(THREAD, {}, rides_along=n != 3)
+        found.append(seen())
+    assert found == [1, 1, 3, 3, 5, 5]
+    assert [each.id for each in audit(ledger, rule="SP15")] == []
+    kept = records(storage, 5, 6)
+    storage.remove(THREAD, 6)
+    assert opened(storage, anchor).latest(THREAD).sequence == 5
+    storage.remove(THREAD, 5)
+    with pytest.raises(RolledBack, match="the anchor has seen"):
+        opened(storage, anchor).latest(THREAD)
+    put_back(storage, kept)
+    assert (ledger.delete(THREAD).sequence, seen()) == (7, 7)
 
 
 class Counted(Codec):

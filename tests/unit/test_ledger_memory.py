@@ -54,3 +54,21 @@ def test_a_loss_is_written_down_with_both_ends_and_a_lost_base_is_said(house: Ho
     house.storage.remove(THREAD, 2)
     with pytest.raises(SealBroken, match="which is not on this keyring"):
         house.ledger(keys=Keyring(NEW)).accept_loss(THREAD)
+
+
+@pytest.mark.parametrize("anchored", [False, True])
+@pytest.mark.parametrize(("cut", "base"), [((1, 2, 3), 4), ((), 9)])
+def test_a_thread_that_ends_before_a_planted_base_is_not_saved_onto(
+    house: House, cut: tuple[int, ...], base: int, *, anchored: bool
+) -> None:
+    """Not even by the process that knows its end; nor is it tried a thousand times."""
+    anchor = house.anchor if anchored else None
+    ledger = house.ledger(anchor=anchor)
+    fill(ledger, 3)
+    house.storage.remove(THREAD, *cut)
+    house.storage.put_base(THREAD, base, b"x")
+    head, before = house.storage.head(THREAD), house.journal.verify()
+    for each in (house.ledger(anchor=anchor), ledger):
+        with pytest.raises((RolledBack, SealBroken)):
+            each.save(THREAD, {"n": 4})
+    assert (house.storage.head(THREAD), house.journal.verify() - before < 9) == (head, True)

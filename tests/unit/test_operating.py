@@ -13,6 +13,7 @@ import pytest
 from safepoint import Approver, Ledger, SigningKey, VerifyingKey, open_ledger
 from safepoint.core.errors import SealBroken
 from safepoint.places import default_places, key_files, open_answers, open_journal
+from safepoint.stores import disk
 from tests.harness.crash import CHANGING, killed
 from tests.house import rewrite
 from tests.unit.commands import said
@@ -103,6 +104,7 @@ CASES: list[tuple[Callable[[], None], str, int, str]] = [
     (nothing, "verify invoices", 2, "There is no store invoices: no settings name it"),
     (unused, "verify invoices", 2, "Store invoices has no thread, so nothing was verified."),
     (unused, "history invoices order-7", 2, "There is no checkpoint of order-7 in store invoices."),
+    (unused, "journal invoices", 0, "No entry."),
     (good, "init invoices", 0, "Store invoices already exists. Nothing was changed:"),
     (good, "verify invoices", 0, "2 threads verified, with 4 records.\nJournal: 4 entries.\n"),
     (good, "verify invoices order-7", 0, "1 thread verified, with 3 records.\n"),
@@ -228,6 +230,26 @@ def test_a_rotation_takes_two_restarts_and_no_stop(which: str) -> None:
     assert said("verify", "invoices")[0] == 0
     lines = [line for line in said("keys", "invoices")[1].splitlines() if "verif" in line]
     assert [line.split()[0] for line in lines] == [which]
+
+
+def test_only_the_key_that_was_looked_at_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Meanwhile another ends this rotation and begins the next one."""
+    rotate = ("keys", "invoices", "--rotate", "records")
+    good()
+    assert said(*rotate)[0] == 0
+    opened = disk.opened
+
+    def late(*given: Any) -> Any:
+        monkeypatch.setattr(disk, "opened", opened)
+        assert said(*rotate, "--yes")[0] == said(*rotate)[0] == 0
+        return opened(*given)
+
+    monkeypatch.setattr(disk, "opened", late)
+    status, _, err = said(*rotate, "--yes")
+    assert (status, err.count("\n")) == (2, 1)
+    assert err.startswith("The keys of store invoices changed meanwhile. Nothing was done.")
+    files = keys_of_records()
+    assert (len(files), files[-1].name) == (3, "signing-next.key")
 
 
 def keys_of_records() -> list[Path]:

@@ -300,7 +300,7 @@ def test_a_no_to_something_else_leaves_the_run_as_it_is(desk: Desk) -> None:
     before = desk.ledger().latest("order-7")
     for sequence, more in ((1, {}), (3, {}), (2, WIDER)):
         text = no(desk.question(sequence, **more))
-        what = "pay" if sequence == 3 else "to go on"
+        what = "pay" if sequence == 3 else "to continue"
         assert f"erin denied it: {what} at order-7 #{sequence}. That is final" in refused(
             ResumeRefused, partial(desk.go_on, text, at=sequence, **more)
         )
@@ -466,7 +466,7 @@ def test_a_thief_who_leaves_out_the_question_passes_the_gate_and_gets_no_argumen
 def test_steps_that_changed_under_one_version_are_refused(desk: Desk) -> None:
     Workflow("w", [fetch, fail]).begin(desk.ledger(), thread="t", items=[]).step()
     other = Workflow("w", [fail, fetch])
-    assert "other steps than those of w today" in refused(
+    assert "steps other than those of w today" in refused(
         ResumeRefused, lambda: other.resume(desk.ledger(), "t")
     )
 
