@@ -295,7 +295,7 @@ def test_an_interrupted_move_is_not_gone_on_from_and_finishes(
     lite: Old, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder = asked(lite, "order-7", "order-8")
-    kept = ledger()
+    kept = ledger(worker="mover")
     stops_at = [2]
     save, note = Ledger.save, Ledger.note
 
@@ -321,9 +321,9 @@ def test_an_interrupted_move_is_not_gone_on_from_and_finishes(
         stops_at[0] = after
     stops_at[0] = 99
     assert [each.outcome for each in lite.move(SealedSaver(kept))] == ["sealed", "sealed"]
+    assert kept.owners.threads == {}
     assert builder.compile(SealedSaver(kept)).invoke(Command(resume="yes"), run)["answer"] == "yes"
-    again = lite.move(SealedSaver(kept))
-    assert [each.outcome for each in again] == ["there already"] * 2
+    assert [each.outcome for each in lite.move(SealedSaver(kept))] == ["there already"] * 2
 
 
 def test_a_thread_that_exists_is_not_added_to(lite: Old) -> None:
