@@ -9,7 +9,6 @@ import pytest
 
 from tests.harness.blocks import ROOT, find_blocks
 
-FIRST: Final = ("README.md", "docs/index.md", "docs/guide.md")
 FOUR: Final = ["SP01", "SP02", "SP03", "SP04"]
 PROOF: Final = ("python", "bash", "python", "text")
 """Save, attack, load, and the refusal."""
@@ -31,12 +30,6 @@ def proof(page: str) -> list[str]:
 def test_home_and_readme_show_the_same_edit_refused() -> None:
     assert proof("docs/index.md") == proof("README.md")
     assert proof("docs/index.md")[-1].startswith("SealBroken: ")
-
-
-@pytest.mark.parametrize("page", FIRST)
-def test_a_first_page_leads_to_each_adapter(page: str) -> None:
-    for name in ("langgraph", "agent-framework"):
-        assert f"{name}.md)" in read(page)
 
 
 @pytest.mark.parametrize("page", ["docs/guide.md", "docs/agent-framework.md"])

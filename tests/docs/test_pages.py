@@ -16,7 +16,6 @@ PAGES = {
     for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md")))
 }
 SECURITY = {name: text for name, text in PAGES.items() if name.startswith("docs/security/")}
-REFERENCE = {name: text for name, text in PAGES.items() if name.startswith("docs/reference/")}
 COLUMNS = 72
 OTHER_SOFTWARE = ("agent-framework-core", "fickling")
 
@@ -93,13 +92,6 @@ def test_the_tests_that_a_page_names_are_there_and_the_command_below_runs_them()
             named, run = (re.findall(r"tests/[\w/]+/test_\w+\.py", each) for each in pair)
             assert named == run, name
             assert all((ROOT / test).is_file() for test in named), name
-
-
-def test_a_module_without_a_heading_is_not_in_the_contents() -> None:
-    objects = [text for page in REFERENCE.values() for text in page.split("\n::: ")[1:]]
-    hidden = ("show_root_heading: false\n", "show_root_toc_entry: false\n")
-    assert objects
-    assert [text for text in objects if (hidden[0] in text) != (hidden[1] in text)] == []
 
 
 def test_the_page_of_rules_lists_every_snippet() -> None:

@@ -7,6 +7,7 @@ what is told is values, next nodes, questions and errors.
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable
 from typing import Annotated, Any, Final, TypedDict
 
@@ -138,6 +139,36 @@ def subgraph_with_a_memory_replayed(again: Again) -> Any:
     return seen, _past(graph)
 
 
+def crash(again: Again) -> Any:
+    """One of two tasks fails, once the other's write is saved. That one is not done twice."""
+    done: list[str] = []
+    saver = again()
+
+    def good(state: Any) -> Any:
+        done.append("good")
+        return {"steps": ["good"]}
+
+    def bad(state: Any) -> Any:
+        done.append("bad")
+        if done.count("bad") == 1:
+            while "steps" not in [each[1] for each in saver.get_tuple(RUN).pending_writes]:
+                time.sleep(0.001)
+            raise ValueError("the first time")
+        return {"steps": ["bad"]}
+
+    builder: Any = StateGraph(State)
+    for name, act in (("good", good), ("bad", bad)):
+        builder.add_node(name, act)
+        builder.add_edge(START, name)
+    try:
+        builder.compile(saver).invoke({"amount": 1}, RUN, durability="sync")
+    except ValueError as error:
+        done.append(str(error))
+    graph = builder.compile(again())
+    seen = _shown(graph)[3]
+    return seen, graph.invoke(None, RUN), sorted(done)
+
+
 def conversation(again: Again) -> Any:
     call = {"name": "look", "args": {"n": 1}, "id": "call-1", "type": "tool_call"}
 
@@ -198,5 +229,5 @@ def spread(again: Again) -> Any:
 
 PLAYS: Final = (
     *(human_in_the_loop, fork, fan_out, subgraph, subgraph_with_a_memory_replayed),
-    *(conversation, functional),
+    *(crash, conversation, functional),
 )

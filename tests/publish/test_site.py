@@ -16,8 +16,7 @@ from typing import Final
 
 import pytest
 
-from publish import advisories, changes, hooks
-from publish.lean import lean_page
+from publish import advisories, hooks
 from publish.project import Project
 from tests.harness.blocks import ROOT
 from tests.harness.shared import build, built
@@ -58,24 +57,6 @@ def test_every_page_is_in_the_navigation_once_and_says_what_it_is(real: Project)
     assert where["index.md"] == ("", "index.md")
     assert where["security/seal.md"] == ("security/seal/", "security/seal.md")
     assert where["reference/index.md"] == ("reference/", "reference.md")
-
-
-def test_what_serves_no_page_is_left_out_and_code_keeps_its_spaces() -> None:
-    links = "".join(
-        f'<link rel="stylesheet" href="../assets/{name}.css">' for name in ("site", "checklist")
-    )
-    assert lean_page(f'{links}<div class="big checklist">') == f'{links}<div class="big checklist">'
-    assert "checklist.css" not in lean_page(f"{links}<p>checklist</p>")
-    html = "<p>a\n   b&nbsp;\u00a0 c</p>\n\n<pre><code>x\n    y\n</code></pre>\n  <p>"
-    assert lean_page(html) == "<p>a b&nbsp;\u00a0 c</p> <pre><code>x\n    y\n</code></pre> <p>"
-
-
-def test_changes_link_to_pages_and_to_nothing_else_of_the_repository(fake: Project) -> None:
-    assert changes.markdown(fake).strip("\n").split("\n\n") == [
-        "## Unreleased",
-        "### Added",
-        "- **A box.** See [the seal](security/seal.md), and how to help.",
-    ]
 
 
 def test_the_pages_ran_on_releases_that_have_every_fix(real: Project) -> None:
