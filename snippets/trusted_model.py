@@ -25,4 +25,4 @@ try:
     load_checkpoint("tokens.pt", safe=False, keys=keys)
 except SealBroken as refusal:
     print(refusal.what)
-    #> tokens.pt is not the file that was sealed as tokens.
+    #> tokens.pt is not the file that was sealed.

@@ -50,12 +50,12 @@ def test_model_allow_list_runs_on_the_naive_loader_and_is_refused(strike: Strike
 
 
 def test_model_swapped_is_refused_by_its_seal(strike: Strike) -> None:
-    word = "own.pt is not the file that was sealed as own. Nothing was loaded."
+    word = "own.pt is not the file that was sealed. Nothing was loaded."
     hurts_and_is_refused(strike, "model-swapped", Outcome.EXECUTED, "SealBroken", word)
 
 
 def test_model_edited_is_refused_by_its_seal(strike: Strike) -> None:
-    word = "own.safetensors is not the file that was sealed as own."
+    word = "own.safetensors is not the file that was sealed."
     hurts_and_is_refused(strike, "model-edited", Outcome.ACCEPTED, "SealBroken", word)
 
 

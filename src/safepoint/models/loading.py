@@ -235,7 +235,7 @@ def _admitted(
         size = file.seek(0, os.SEEK_END)
         if size != sealed.size or digest(file, size) != sealed.digest:
             raise SealBroken(
-                f"{shell(name)} is not the file that was sealed as {sealed.name}.",
+                f"{shell(name)} is not the file that was sealed.",
                 "Nothing was loaded. Find out who can write it, then restore the one that"
                 " verifies.",
             )
