@@ -270,15 +270,13 @@ class _Mover:
             CheckpointError: it cannot be moved.
         """
         thread, digests, waits = self._look(name, states)
-        last = len(digests) + 1
+        last, digest = len(digests) + 1, digest_of("\n".join(digests).encode())
         there = self._there(thread, last)
         outcome = THERE_ALREADY if last in there else SEALED if self.report else WOULD_BE_SEALED
-        digest = digest_of("\n".join(digests).encode())
         moved = Moved(name, outcome, thread, len(digests), digest, waits=waits)
         if self.report:
             self.write_down(moved._replace(outcome="begun"))
-            said = self.said
-            detail = f"{quoted(name)} from {said['from']}, vouched for by {said['vouched_by']}"
+            detail = "{} from {from}, vouched for by {vouched_by}".format(quoted(name), **self.said)
             self.ledger.log.write("move", "intended", thread, detail=detail)
         for sequence, each in enumerate(states() if self.report or there else (), 1):
             if each.digest != digests[sequence - 1]:
@@ -300,6 +298,8 @@ class _Mover:
         elif self.report:
             note = {"thread": name, "checkpoints": moved.checkpoints, "digest": digest}
             self.ledger.note(thread, {**note, **self.said}, label=MOVED)
+        if self.ledger.owners.worker:  # or nobody could resume it for a minute
+            self.ledger.owners.release(thread)
         return moved
 
     def write_down(self, moved: Moved) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from safepoint import Policy
-from safepoint.core.errors import ApprovalRefused, ConfigurationError
+from safepoint.core.errors import ApprovalRefused, ConfigurationError, ResumeRefused
 from safepoint.resume.approval import Question, Reason
 from tests.harness.optional import need
 from tests.house import DANA
@@ -18,6 +18,7 @@ from tests.house import DANA
 need("langgraph", "needs langgraph")
 
 from langchain_core.messages import AIMessage
+from langgraph.func import entrypoint, task
 from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, RetryPolicy, Send, interrupt
@@ -263,3 +264,84 @@ def test_where_nobody_could_answer_the_node_does_not_ask(monkeypatch: pytest.Mon
 
     with pytest.raises(ConfigurationError, match="aask"):
         asyncio.run(_graph(pay, saver).ainvoke({"amount": 1}, RUN))
+
+
+def test_after_a_no_the_next_question_of_the_node_is_answered() -> None:
+    office, said = Office(), list[str]()
+    saver = office.saver()
+
+    def pay(order: Order) -> Order:
+        said.clear()
+        for bill in ("rent", "wine"):
+            try:
+                said.append(saver.ask("pay", {"bill": bill}).arguments["bill"])
+            except ResumeRefused:
+                said.append("no")
+        return {"paid": "+".join(said)}
+
+    graph = _graph(pay, saver)
+    asked = graph.invoke({}, RUN)
+    asked = _resume(graph, DANA.deny(_question(asked)))
+    assert _resume(graph, DANA.approve(_question(asked)))["paid"] == "no+wine"
+
+
+def test_the_question_stays_the_same_in_async_graphs_and_retries() -> None:
+    office, tries = Office(), list[str]()
+    saver = office.saver()
+
+    async def pay(order: Order) -> Order:
+        yes = await saver.aask("pay", {"amount": order["amount"]})
+        tries.append(yes.key)
+        if len(tries) < 3:
+            raise TimeoutError("the bank did not answer")
+        return {"paid": str(yes.arguments["amount"])}
+
+    graph = _graph(pay, saver, retry_policy=RetryPolicy(initial_interval=0.001, max_attempts=2))
+
+    async def play() -> Any:
+        question = _question(await graph.ainvoke({"amount": 42}, RUN))
+        again = _question(await graph.ainvoke(None, RUN))
+        assert again == question
+        result: Any = None
+        given: Any
+        for given in (Command(resume=DANA.approve(question)), None, None):
+            try:
+                result = await graph.ainvoke(given, RUN)
+            except TimeoutError:
+                continue
+            if result.get("paid"):
+                break
+        return result
+
+    assert asyncio.run(play())["paid"] == "42"
+    assert len(set(tries)) == 1
+
+
+def test_an_answer_of_an_earlier_turn_of_a_loop_is_none_of_this_one() -> None:
+    office = Office()
+    saver = office.saver()
+    built = StateGraph(Order).add_node("pay", lambda _: office.pay(saver)).add_edge(START, "pay")
+    graph = built.add_conditional_edges("pay", lambda _: "pay").compile(saver)
+    first = _question(graph.invoke({"amount": 42}, RUN))
+    again = _question(_resume(graph, DANA.approve(first)))
+    assert (again == first, again.arguments) == (False, first.arguments)
+    with pytest.raises(ApprovalRefused):
+        _resume(graph, DANA.approve(first))
+    assert [*office.bank.values()] == [[42]]
+
+
+def test_a_task_of_the_functional_interface_can_ask() -> None:
+    saver = Office().saver()
+
+    @task
+    def pay(amount: int) -> str:
+        return saver.ask("pay", {"amount": amount}).key
+
+    @entrypoint(checkpointer=saver)
+    def flow(amounts: list[int]) -> set[str]:
+        return {pay(amount).result() for amount in amounts}
+
+    result: Any = flow.invoke([1, 1], RUN)
+    for _ in range(2):
+        result = _resume(flow, DANA.approve(_question(result)))
+    assert len(result) == 2

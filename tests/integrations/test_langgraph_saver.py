@@ -896,3 +896,52 @@ def test_of_two_saves_of_an_id_the_newer_one_is_served() -> None:
     found = shop.graph(time_travel=True).checkpointer.get_tuple(first)
     assert found.checkpoint["channel_values"] == {"value": "second"}
     assert found.pending_writes == [("task", "value", "wrote")]
+
+
+def test_a_request_that_is_cancelled_before_it_is_in_line_does_not_join_it() -> None:
+    """Its thread goes on when the run is over already."""
+    inside, go_on, joined = threading.Event(), threading.Event(), threading.Event()
+
+    class Slow(SealedSaver):
+        def _join(self, config: Any) -> Any:
+            inside.set()
+            go_on.wait(60)
+            turn = super()._join(config)
+            joined.set()
+            return turn
+
+    graph = _line("a").compile(Slow(opened(Memory())))
+
+    async def play() -> None:
+        task = asyncio.create_task(graph.ainvoke({"amount": 1}, _run("t")))
+        await asyncio.to_thread(inside.wait, 60)
+        task.cancel()
+        await asyncio.wait([task])
+        go_on.set()
+        await asyncio.to_thread(joined.wait, 60)
+        assert (await graph.ainvoke({"amount": 1}, _run("t")))["amount"] == 2
+
+    asyncio.run(play())
+
+
+def test_a_node_may_catch_what_another_graph_is_refused_for_and_try_again() -> None:
+    saver = _saver()
+    inner = _line(("look", lambda state: {"answer": Marker() if not state["amount"] else "yes"}))
+    other = inner.compile(saver)
+
+    def call(_: Any) -> Any:
+        with pytest.raises(EncodeError, match="Marker"):
+            other.invoke({"amount": 0}, _run("other"))
+        return {"answer": other.invoke({"amount": 1}, _run("other"))["answer"]}
+
+    graph = _line(("call", call), "end").compile(saver)
+    assert graph.invoke({"amount": 1}, _run("t"))["answer"] == "yes"
+
+
+def test_a_run_reads_its_thread_once_however_many_steps_it_has() -> None:
+    def reads(steps: int) -> int:
+        saver = SealedSaver(opened(storage := Counting(), InMemoryAnchor()))
+        _line(*map(str, range(steps))).compile(saver).invoke({"amount": 1}, _run("t"))
+        return storage.reads
+
+    assert reads(10) == reads(1)

@@ -23,7 +23,7 @@ from uuid import UUID
 
 import pytest
 
-from safepoint import Ledger, Limits, open_ledger
+from safepoint import Keyring, Ledger, Limits, SigningKey, SQLiteJournal, open_ledger
 from safepoint.core.codec import Codec
 from safepoint.core.errors import CheckpointError, ResumeRefused, Unavailable
 from safepoint.core.names import thread_name
@@ -45,7 +45,7 @@ from pydantic import BaseModel
 from safepoint.agent_framework import NotCheckpointed, SealedCheckpointStorage
 from safepoint.command.cli import main
 from safepoint.langgraph import SealedSaver
-from safepoint.moving import _BLOBS, Moved, file_storage, move, postgres_saver, sqlite_saver
+from safepoint.moving import _BLOBS, MOVED, Moved, file_storage, move, postgres_saver, sqlite_saver
 from tests.integrations import test_agent_framework_storage as workflows
 from tests.integrations.langgraph_plays import (
     RUN,
@@ -295,7 +295,7 @@ def test_an_interrupted_move_is_not_gone_on_from_and_finishes(
     lite: Old, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     builder = asked(lite, "order-7", "order-8")
-    kept = ledger()
+    kept = ledger(worker="mover")
     stops_at = [2]
     save, note = Ledger.save, Ledger.note
 
@@ -321,9 +321,9 @@ def test_an_interrupted_move_is_not_gone_on_from_and_finishes(
         stops_at[0] = after
     stops_at[0] = 99
     assert [each.outcome for each in lite.move(SealedSaver(kept))] == ["sealed", "sealed"]
+    assert kept.owners.threads == {}
     assert builder.compile(SealedSaver(kept)).invoke(Command(resume="yes"), run)["answer"] == "yes"
-    again = lite.move(SealedSaver(kept))
-    assert [each.outcome for each in again] == ["there already"] * 2
+    assert [each.outcome for each in lite.move(SealedSaver(kept))] == ["there already"] * 2
 
 
 def test_a_thread_that_exists_is_not_added_to(lite: Old) -> None:
@@ -739,3 +739,26 @@ def test_an_interrupted_workflow_is_not_served_and_finishes(
     latest = asyncio.run(storage(kept).get_latest(workflow_name="human"))
     assert latest is not None
     assert latest.checkpoint_id == of_human(paused)[-1].stem
+
+
+def test_the_vouching_is_sealed_and_written_down(lite: Old, tmp_path: Path) -> None:
+    asked(lite, "order-7")
+    other = Keyring(SigningKey.generate())
+    journal = SQLiteJournal(tmp_path / "journal/journal.db", keys=other, create=True)
+    sealed = SealedSaver(ledger(journal=journal), app="pay@1")
+    assert [each.outcome for each in lite.move(sealed, vouched_by="")] == ["would be sealed"]
+    assert sealed.ledger.threads() == []
+    assert not (tmp_path / "moved.jsonl").exists()
+
+    (done,) = lite.move(sealed)
+    assert done[:4] == ("order-7", "sealed", "order-7", 3)
+    assert done.waits
+    note, newest, *_ = sealed.ledger.back("order-7")
+    assert (note.kind, note.label, newest.header.app) == ("note", MOVED, "pay@1")
+    said = {"vouched_by": "dora", "from": "graph.sqlite", "checkpoints": 3}
+    assert note.state == {"thread": "order-7", "digest": done.digest, **said}
+    assert any("vouched for by dora" in each.detail for each in journal.show())
+    lines = [json.loads(line) for line in (tmp_path / "moved.jsonl").read_text().splitlines()]
+    assert [each["outcome"] for each in lines] == ["begun", "sealed"]
+    assert said.items() <= lines[-1].items()
+    assert "amount" not in (tmp_path / "moved.jsonl").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar, copy_context
@@ -449,3 +450,67 @@ def test_one_workflow_that_serves_two_tenants_stops() -> None:
             with pytest.raises(NotCheckpointed, match="globex has no checkpoint that this one"):
                 awaited("globex", partial(shared.run, "mally"))
     assert ledger.tenants() == ["acme"]
+
+
+def test_a_stream_that_is_dropped_in_another_request_saves_nothing_there() -> None:
+    """With durability="exit" LangGraph saves when its generator is closed, wherever that is."""
+    ledger = House().ledger()
+    graph: Any = payments(SealedSaver(ledger, tenant=TENANT.get))
+    how: Any = {"stream_mode": "tasks", "durability": "exit"}
+
+    async def both() -> None:
+        async def begin() -> Any:
+            TENANT.set("acme")
+            stream = graph.astream({"payee": "alice"}, RUN, **how)
+            await anext(stream)
+            return stream
+
+        async def close(stream: Any) -> None:
+            TENANT.set("globex")
+            await stream.aclose()
+
+        await asyncio.create_task(close(await asyncio.create_task(begin())))
+
+    asyncio.run(both())
+    assert ledger.tenants() == ["acme"]
+
+
+@pytest.mark.parametrize("mode", ["checkpoints", "debug"])
+def test_what_a_stream_yields_chooses_no_tenant(mode: Any) -> None:
+    """An event is what a server sends to a client: it is JSON, and what comes back from it names
+    a thread of whoever sends it."""
+    ledger = House().ledger()
+    saver = SealedSaver(ledger, tenant=TENANT.get)
+    graph: Any = payments(saver)
+    events = served("acme", lambda: [*graph.stream({"payee": "alice"}, RUN, stream_mode=mode)])
+    payloads = [event.get("payload", event) for event in events]
+    configs = [each["config"] for each in payloads if each.get("config")]
+    assert configs
+    before = served("acme", lambda: [*saver.list(None)])
+    for config in configs:
+        served("globex", partial(graph.update_state, config, {"payee": "mally"}))
+    assert served("acme", lambda: [*saver.list(None)]) == before
+    assert served("acme", lambda: graph.get_state(RUN).values) == {"payee": "alice"}
+    assert ledger.tenants() == ["acme", "globex"]
+    assert json.loads(json.dumps(configs)) == configs
+
+
+def test_workflows_of_two_tenants_at_once_stay_apart() -> None:
+    ledger = House().ledger()
+    storage = SealedCheckpointStorage(ledger, tenant=TENANT.get)
+
+    async def request(tenant: str, number: int) -> list[str]:
+        TENANT.set(tenant)
+        return await resumes(storage, await begins(storage, tenant), number)
+
+    async def all_at_once() -> list[list[str]]:
+        jobs = (request(tenant, n) for n in range(4) for tenant in ("acme", "globex"))
+        return await asyncio.gather(*jobs)
+
+    paid = [line for lines in asyncio.run(all_at_once()) for line in lines]
+    each = (f"{n} to {tenant}, for {tenant}" for n in range(4) for tenant in ("acme", "globex"))
+    assert paid == [*each]
+    assert ledger.threads() == []
+    for tenant in ("acme", "globex"):
+        found = awaited(tenant, lambda: storage.list_checkpoints(workflow_name="orders"))
+        assert {checkpoint.state.get("payee", tenant) for checkpoint in found} == {tenant}

@@ -132,6 +132,12 @@ class Shelf(Counting):
 
     newest: Any = None
     scan: Any = None
+    down = False
+
+    def head(self, thread: str) -> int:
+        if self.down:
+            raise OSError
+        return super().head(thread)
 
     @property
     def chains(self) -> dict[str, dict[int, bytes]]:

@@ -31,16 +31,18 @@ from safepoint.core.errors import (
     NotOwner,
     ResumeRefused,
     SealBroken,
+    Unavailable,
     Unsafe,
 )
 from safepoint.core.keys import VerifyingKey
 from safepoint.core.names import ANSWERS, Head
 from safepoint.resume.answers import MOST, ORDERS, Answers, Order, _chain
 from safepoint.resume.approval import Question, Reason
+from safepoint.resume.asking import check_askable
 from safepoint.resume.gate import May
 from tests.house import refused
 from tests.unit.approval_helpers import MALFORMED, UNTRUSTED
-from tests.unit.desk import DANA, ERIN, OLGA, OMAR, OPERATORS, PEOPLE, Desk, State, revoking
+from tests.unit.desk import DANA, ERIN, OLGA, OMAR, OPERATORS, PEOPLE, WRITER, Desk, State, revoking
 
 dana, erin = Approver("dana", DANA), Approver("erin", ERIN)
 omar, olga = Approver("omar", OMAR), Approver("olga", OLGA)
@@ -391,3 +393,67 @@ def test_limits_that_say_nothing_are_refused() -> None:
     desk.gate = Gate(Policy({Reason.ASKED: 1}, may={"refund": [May()]}), people)
     question = desk.starts()
     refused(ResumeRefused, lambda: desk.go_on(dana.approve(question)))
+
+
+def test_an_operator_who_turned_stops_nothing_once_their_key_is_revoked() -> None:
+    desk = Desk()
+    question = desk.starts()
+    hold(desk)
+    [chain] = desk.shelf.chains
+    operators = Approvers({"omar": OMAR.public}, revoked=[OMAR.public])
+    gate = Gate(approvers=PEOPLE, answers=desk.answers, operators=operators)
+    refused(NotOwner, lambda: desk.go_on(dana.approve(question), gate=gate))  # it still counts
+    desk.shelf._records["", chain][1] = b"x"
+    refused(SealBroken, lambda: desk.go_on(dana.approve(question)))
+    desk.go_on(dana.approve(question), gate=gate)
+    assert (len(desk.paid), desk.answers.verify(PEOPLE, operators)) == (1, 0)
+
+
+def test_a_place_that_does_not_answer_lets_nothing_go_on() -> None:
+    desk = Desk()
+    question = desk.starts()
+    desk.shelf.down = True
+    refused(Unavailable, lambda: desk.answers.put(erin, erin.deny(question)))
+    refused(Unavailable, lambda: desk.go_on(dana.approve(question)))
+    desk.shelf.down = False
+    desk.go_on(dana.approve(question))
+    assert len(desk.paid) == 1
+
+
+def test_more_people_than_a_note_is_read_with_stop_nothing() -> None:
+    people = [Approver(f"p{number}", SigningKey.generate()) for number in range(17)]
+    desk = Desk()
+    listed = Approvers({each.name: each.key.public for each in people})
+    desk.gate = Gate(approvers=listed, answers=desk.answers)
+    question = desk.starts()
+    for each in people:
+        desk.answers.put(each, each.approve(question))
+    desk.go_on()
+    assert len(desk.paid) == 1
+
+
+def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
+    """The yes of a key that was revoked since does not count, and nobody acted upon it."""
+    desk = Desk(within=HOUR)
+    first = desk.starts()
+    desk.workflow().rehydrate(desk.ledger(), "order-7", approvals=[dana.approve(first)])
+    people = revoking(DANA)
+    desk.gate = Gate(approvers=people, answers=desk.answers, operators=OPERATORS)
+    question = desk.workflow().question(desk.ledger(), "order-7")
+    assert question is not None
+    assert question.until == first.until
+    desk.go_on(erin.approve(question))
+    assert len(desk.paid) == 1
+
+
+@pytest.mark.parametrize("role", ["approvers", "operators"])
+def test_whoever_writes_the_store_answers_nothing_in_it(role: str) -> None:
+    """With the writer's key as a person's, no way in begins, continues or asks."""
+    desk = Desk()
+    desk.paused()
+    people: Any = {"approvers": PEOPLE, "operators": OPERATORS}
+    people[role] = Approvers({"wanda": WRITER.public, "xavier": SigningKey.generate().public})
+    desk.gate = Gate(answers=desk.answers, **people)
+    refused(Unsafe, lambda: desk.paused("order-8"))
+    refused(Unsafe, desk.go_on)
+    refused(Unsafe, lambda: check_askable(desk.gate, desk.ledger(), "A saver"))

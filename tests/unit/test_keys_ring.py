@@ -33,7 +33,7 @@ def test_each_key_is_on_the_ring_once_oldest_first_and_the_signing_one_is_last(
     assert ids(ring) == [*older, signing.id]
 
 
-ONLY = "This keyring only verifies: no key on it signs. Save where the signing key is, with"
+ONLY = "This keyring only verifies: no key on it signs. Save where the signing key is: Keyring"
 Act = Callable[[], object]
 
 REFUSED: list[tuple[Act, str]] = [

@@ -489,7 +489,7 @@ class Keyring:
         if self._signing is None:
             raise Unsafe(
                 "This keyring only verifies: no key on it signs.",
-                "Save where the signing key is, with Keyring(SigningKey.from_file(path)).",
+                "Save where the signing key is: Keyring(key), or first of key = [...] in settings.",
             )
         return self._signing
 

@@ -357,8 +357,8 @@ def _unrestricted(model: ModelFile) -> Any:
         # What PyTorch says may quote the file, so it is not repeated.
         raise ModelRefused(
             f"PyTorch could not load {model.shown} ({type(error).__name__}).",
-            "Nothing was loaded. Copy it again; if you trust it, load it where the code that made"
-            " it can be imported.",
+            "Nothing was loaded. Load it where the code that made it can be imported. If that is"
+            " here, copy the file again.",
         ) from None
 
 

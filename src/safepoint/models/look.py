@@ -441,9 +441,9 @@ class Inspection(NamedTuple):
         is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
-        imports = {name for pickle in self.pickles for name in pickle.imports}
-        if verdict is Verdict.TORCH and any(map(_LOADED_ONLY.search, imports)):
-            return "Load it with load_checkpoint: it holds what convert does not keep."
+        only = {name for each in self.pickles for name in each.imports if _LOADED_ONLY.search(name)}
+        if is_model and only and verdict not in _NEXT:
+            return f"Load it with load_checkpoint. convert does not keep {listed(only)}."
         return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
 
     @property
@@ -758,7 +758,7 @@ class _Inspector:
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
         try:
             self._tensors = read_table(read_at(self._file, 0, most), self._size)
-        except (ModelRefused, LimitExceeded) as error:
+        except LimitExceeded as error:
             self._unseen.append(error.what)
 
 

@@ -338,5 +338,5 @@ def _foreign(value: Any, path: str | None) -> ModelRefused:
     where = f"{quoted(path)} in the state" if path else "A value of the state"
     return ModelRefused(
         f"{where} is of the type {kind.__module__}.{kind.__qualname__}, which is not saved.",
-        "Save its state_dict() or str(value); of NumPy torch.from_numpy(value), or value.item().",
+        "Save torch.from_numpy(array), number.item(), module.state_dict() or str(value) instead.",
     )

@@ -40,7 +40,7 @@ PREFIX: Final = 8
 _LONGEST_NAME: Final = 512
 _DIMENSIONS: Final = 64  # what PyTorch can work with
 _METADATA: Final = "__metadata__"
-_DO: Final = "Nothing was loaded. Save the model again with safetensors or save_checkpoint."
+_DO: Final = "Nothing was loaded. Get the file again. If you made it, save it again."
 _SPARE: Final = 100_000  # brackets and commas in metadata and names
 
 

@@ -305,8 +305,7 @@ class Session(Tenants, Closing):
         Raises:
             Unavailable: the login does not serve this tenant.
         """
-        [(whose,)] = connection.ask(WHOSE.format(self._schema))
-        connection.whose = whose
+        connection.whose = whose = connection.ask(WHOSE.format(self._schema))[0][0]
         if whose not in (self._tenant, "*"):
             its, asked = (
                 f"tenant {quoted(name)}" if name else "no tenant" for name in (whose, self._tenant)
@@ -314,7 +313,8 @@ class Session(Tenants, Closing):
             raise Unavailable(
                 f"{_capitalized(self._where)} has the threads of {its} for this login, not"
                 f" those of {asked}.",
-                "Use a login of that tenant, or assign this one: safepoint postgres --help",
+                "Use a login of that tenant, or assign this one: safepoint postgres DSN --assign"
+                " LOGIN --tenant NAME, or --every-tenant",
                 "refused",
             )
 
