@@ -369,6 +369,9 @@ def test_refusals(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
     assert tree(office.folder) == before
     assert "  expired  " in office.run("waiting", "invoices")[1]
     assert ", which is over" in office.run("waiting", "invoices", "late")[1]
+    listed(office.writer, office.folder / "approvers/wanda.pub")
+    status, out, err = office.run("waiting", "invoices")
+    assert (status, out, "is on the keyring of the ledger" in err) == (2, "", True)
 
 
 def tree(folder: Path) -> dict[Path, bytes]:
