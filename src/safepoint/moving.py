@@ -271,7 +271,7 @@ class _Mover:
         """
         thread, digests, waits = self._look(name, states)
         last, digest = len(digests) + 1, digest_of("\n".join(digests).encode())
-        there = self._there(thread, last)
+        there, had = self._there(thread, last), {*self.ledger.owners.threads}
         outcome = THERE_ALREADY if last in there else SEALED if self.report else WOULD_BE_SEALED
         moved = Moved(name, outcome, thread, len(digests), digest, waits=waits)
         if self.report:
@@ -298,7 +298,8 @@ class _Mover:
         elif self.report:
             note = {"thread": name, "checkpoints": moved.checkpoints, "digest": digest}
             self.ledger.note(thread, {**note, **self.said}, label=MOVED)
-        if self.ledger.owners.worker:  # or nobody could resume it for a minute
+        # Or nobody could resume it for a minute. A lease from before is not the move's to end.
+        if self.report and self.ledger.owners.worker and self.ledger.owners.at(thread) not in had:
             self.ledger.owners.release(thread)
         return moved
 

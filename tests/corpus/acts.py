@@ -31,6 +31,13 @@ def careless(path: Path) -> object:
     return value
 
 
+def torch_weights_only(path: Path) -> object:
+    """Load a model file as PyTorch does by default."""
+    import torch
+
+    return torch.load(path, map_location="cpu", weights_only=True)
+
+
 def read_pickle(path: Path) -> object:
     """Read as moving in does."""
     from safepoint.models import read_pickle as read

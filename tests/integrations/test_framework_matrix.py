@@ -78,7 +78,7 @@ def test_the_tables_on_the_page_are_what_the_attacks_do_today() -> None:
     for attack, row in (stores | framework_matrix.on_models()).items():
         assert Outcome.CRASHED not in row.values()  # which could be the adapter's own fault
         for head, outcome in row.items():
-            empty = outcome == Outcome.NOT_APPLICABLE
+            empty = outcome == Outcome.NOT_APPLICABLE and attack in stores
             assert bool(framework_matrix.why(attack, head)) == empty, (attack, head)
     assert [row["LG<br>PG"] for row in stores.values()] == [
         row["LG<br>SQLite"] for row in stores.values()

@@ -115,7 +115,7 @@ def test_serve_follows_pages_snippets_rules_and_docstrings(tmp_path: Path) -> No
     for name in PARTS[:-1]:
         ignored = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
-    for name in ("mkdocs.yml", "CHANGELOG.md"):
+    for name in ("mkdocs.yml", "CHANGELOG.md", "requirements.txt"):
         shutil.copy(ROOT / name, tmp_path / name)
     with closing(create_server(("127.0.0.1", 0))) as free:
         port = free.getsockname()[1]

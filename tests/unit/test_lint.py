@@ -35,8 +35,9 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
         ("-" * 20_000 + "1\n", "it is not Python that can be followed ("),
         ("".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "import a200\na0(p)\n", TANGLED),
         ("".join(f"import m{n} as a\n" for n in range(100)) + "a.load(p)\n", TANGLED),
+        ("".join(f"from m{n} import *\n" for n in range(100)) + "load(p)\n", TANGLED),
     ],
-    ids=["null", "minus", "deep", "wide"],
+    ids=["null", "minus", "deep", "wide", "stars"],
 )
 def test_what_cannot_be_looked_at_is_a_finding(code: str, what: str) -> None:
     (finding,) = check_source(code, "x.py")

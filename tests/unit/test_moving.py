@@ -279,3 +279,14 @@ def test_what_is_not_strict_json_is_refused(old: Path, text: bytes) -> None:
     for size, items in ((9, 99), (99, 2)):
         with pytest.raises(LimitExceeded):
             strict_json(b"[1, [2, 3]]", size, items)
+
+
+def test_a_move_ends_no_lease_but_its_own(old: Path, report: Path) -> None:
+    ledger = opened(Memory(), InMemoryAnchor(), worker="one")
+    (old / "order-7.json").write_text("{}")
+    first, *_ = moved(state_files(old), ledger, report)
+    assert ledger.owners.threads == {}
+    with ledger.own(first.thread, "one", seconds=60):
+        for who in ("", "dora"):
+            moved(state_files(old), ledger, report, who)
+            assert len(ledger.owners.threads) == 1

@@ -57,7 +57,7 @@ class Scope:
         """Return the scope that binds a name, as it is seen from here."""
         scope: Scope | None = self
         while scope is not None:
-            if name in scope.elsewhere:
+            if name in scope.elsewhere and name in scope.elsewhere[name].bindings:
                 return scope.elsewhere[name]
             if name in scope.bindings and (scope is self or scope.kind is not ast.ClassDef):
                 return scope
@@ -175,6 +175,8 @@ class Names:
                 found = self._item(value, key, scope)
             case ast.Call(args=[first, *rest]):
                 found = self._made(node, first, rest, scope)
+        if len(found) > _MOST:
+            raise Tangled
         if self._found is not None and node is not None:
             self._found[node] = found
         return found
