@@ -246,10 +246,9 @@ def _publish(
 def _name(path: str, temp: str, folder: int, seal: bytes) -> None:
     """Give both their names: the seal first, since a model counts once it is there."""
     name = Path(path).name
-    made = []
+    made = [name + ENDING]
     try:
         disk.put(path + ENDING, folder, seal, over=True, temp=_temp())  # over what a crash left
-        made.append(name + ENDING)
         os.link(temp, name, src_dir_fd=folder, dst_dir_fd=folder)
         made.append(name)
         os.fsync(folder)
