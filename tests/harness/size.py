@@ -34,7 +34,7 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 828),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1700),
     "all of src": (["src"], 24547),
-    "tests": (["tests"], 31596),
+    "tests": (["tests"], 31597),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1498),
 }
