@@ -751,6 +751,7 @@ def test_who_has_an_answer_can_ask_another_worker_at_once(
             graph.invoke({"steps": []}, _run("t"))
         else:
             asyncio.run(graph.ainvoke({"steps": []}, _run("t")))
+        assert saver.ledger.owners.threads == {}
 
 
 @pytest.mark.parametrize("durability", ["async", "sync", "exit"])
