@@ -324,16 +324,6 @@ def good_revoked_operator(root: Path) -> list[str]:
     return told
 
 
-@case(
-    "Everybody can write the folder of the answers, so what is signed there is not read.",
-    "SP01.readable answers, SP04.writable answers",
-)
-def writable_answers(root: Path) -> list[str]:
-    arguments = _with_answers(root)
-    (root / "answers").chmod(0o777)
-    return arguments
-
-
 case = of_kind("A store in SQLite")
 
 
@@ -366,16 +356,7 @@ def agent_framework_folder(root: Path) -> None:
 
 
 @case(
-    "The same, with rows that are pickles.",
-    "SP03.pickle-rows state/langgraph.db, SP10.row-types state/langgraph.db",
-    "SP12.unsealed-state state/langgraph.db, SP19.unsigned-approvals state/langgraph.db",
-)
-def langgraph_pickles(root: Path) -> None:
-    others.langgraph(root / "state/langgraph.db", pickles=b"\x80\x04K\x01.")
-
-
-@case(
-    "The same, with a pickle that runs code.",
+    "A database of LangGraph's `SqliteSaver` with a pickle that runs code.",
     "SP03.pickle-rows state/langgraph.db, SP03.runs-code state/langgraph.db",
     "SP10.row-types state/langgraph.db, SP12.unsealed-state state/langgraph.db",
     "SP19.unsigned-approvals state/langgraph.db",
