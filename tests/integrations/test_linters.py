@@ -28,18 +28,13 @@ PAGE = ROOT / "docs" / "security" / "linting.md"
 TOOLS = ("bandit", "ruff", "safepoint")
 BIN = Path(sys.executable).parent
 
-each_unsafe = pytest.mark.parametrize("case", UNSAFE, ids=lambda case: case.name)
-
 Found = dict[str, dict[str, set[str]]]
 
 
-def environ(**more: str) -> dict[str, str]:
-    return {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "LANG": "C.UTF-8", **more}
-
-
 def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "LANG": "C.UTF-8", **more}
     return subprocess.run(
-        command, cwd=folder, env=environ(**more), capture_output=True, text=True, check=False
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )
 
 
@@ -76,11 +71,10 @@ def _case(path: str) -> str:
 def test_the_versions_are_those_that_the_page_names() -> None:
     for tool in ("Bandit", "Ruff"):
         named = re.findall(rf"{tool} (\d[\d.]*\d)", page())
-        assert named
         assert set(named) == {version(tool.lower())}
 
 
-@each_unsafe
+@pytest.mark.parametrize("case", UNSAFE, ids=lambda case: case.name)
 def test_each_tool_finds_and_misses_what_the_table_says(case: Case, found: Found) -> None:
     assert found["bandit"][case.name] == set(case.bandit.split())
     assert found["ruff"][case.name] == set(case.ruff.split())
