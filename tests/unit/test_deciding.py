@@ -185,7 +185,8 @@ def test_what_is_like_an_adapters_record_is_refused_and_no_traceback(office: Off
 
 
 def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
-    assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
+    none = "No run was found in invoices. Check the names, and on PostgreSQL the login's tenant.\n"
+    assert office.run("waiting", "invoices") == (0, none, "")
     run = office.start(asked=Ask("pay", {"amount": 42}, timedelta(hours=4)))
     office.start("order-8", Ask("pay", {}, timedelta(hours=1)))
     office.start("order-9")

@@ -89,13 +89,14 @@ def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = Fals
 
 
 def _waiting(options: argparse.Namespace) -> int:
-    waits, alarms = list[Wait](), list[dict[str, str]]()
+    waits, alarms, seen = list[Wait](), list[dict[str, str]](), 0
     framework = options.thread and thread_name(options.thread)  # its id there
     with ExitStack() as stack:
         for desk in _opened(options, stack).scopes():
             for thread in desk.ledger.threads():
                 if options.thread is not None and thread not in (options.thread, framework):
                     continue
+                seen += 1
                 try:
                     waits += desk.waits(thread, approved=True)
                 except ThreadDeleted:
@@ -116,7 +117,10 @@ def _waiting(options: argparse.Namespace) -> int:
     lines += [f"ALARM: {each['thread']}: {each['error']}: {each['message']}" for each in alarms]
     for line in lines:
         print("\n".join(rows(line, 1)))
-    if not waits:
+    if not seen:
+        do = "Check the names, and on PostgreSQL the login's tenant."
+        print(f"No run was found in {options.name}. {do}")
+    elif not waits:
         print(f"Nothing {'else ' * bool(alarms)}waits in {options.name}.")
     return 1 if alarms else 0
 
