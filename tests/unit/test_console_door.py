@@ -26,14 +26,7 @@ from safepoint.console.door import (
     WRONG_PER_MINUTE,
     listening,
 )
-from tests.unit.door_helpers import (
-    PATIENCE,
-    Answered,
-    Asked,
-    Console,
-    answer,
-    console,
-)
+from tests.unit.door_helpers import PATIENCE, Answered, Asked, Console, answer, console
 
 Change = Callable[[Asked], Asked | bytes]
 NOT_HTTP = b"Invalid HTTP request received."

@@ -30,7 +30,7 @@ from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey, read_key_file
 from safepoint.core.names import check_name, thread_name, thread_text, with_tenant
 from safepoint.places import REVOKED, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
-from safepoint.shared.desk import Desk, Verb, Wait
+from safepoint.shared.desk import Desk, Verb, Wait, thread_shown
 from safepoint.shared.states import brief
 from safepoint.shared.terminal import (
     add,
@@ -132,11 +132,10 @@ _HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
 def _row(wait: Wait) -> list[str]:
     """Return what a person decides by: the rest of the question is shown before they sign it."""
     asked, people = wait.question, [*(no.approver for no in wait.no), *(o.by for o in wait.holds)]
-    text = thread_text(asked.thread)
     state = f"{len(wait.yes)} of {wait.needed}" if wait.state == "waiting" else wait.state
     given = ", ".join(f"{brief(name)} {brief(each)}" for name, each in asked.arguments.items())
     return [
-        with_tenant(wait.ledger.tenant_name, brief(text) if text else asked.thread),
+        thread_shown(wait.ledger, asked.thread),
         f"{brief(asked.action)}{': ' * bool(given)}{given}",
         " ".join([state, *people]),
         when(datetime.fromisoformat(asked.until)) if asked.until else "-",
@@ -283,9 +282,8 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
     name, what = wait.question.thread, "yes" if verb == "approve" else "no"
     text = thread_text(name) or ""  # as a framework has it; a client may have chosen it
     names = [name, wait.name, *([text] if text.strip() and text.isprintable() else [])]
-    return (
-        typed(f"Type the thread's name to sign this {what}; anything else signs nothing: ") in names
-    )
+    prompt = f"Type the thread's name to sign this {what}; anything else signs nothing: "
+    return typed(prompt) in names
 
 
 # --- hold and release
@@ -305,7 +303,7 @@ def _order(options: argparse.Namespace) -> int:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "operator"), desk.thread(options.thread)
         operator = _signer(options, person)
-        which = f"by {person}: {with_tenant(desk.ledger.tenant_name, thread)}."
+        which = f"by {person}: {thread_shown(desk.ledger, thread)}."
         if "reason" in options:
             order = desk.hold(thread, operator, why=options.reason)
             said = f"Held {which} No step runs until it is released.\nThe hold is {order.hold}."
