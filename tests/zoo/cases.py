@@ -187,6 +187,15 @@ def key_in_the_store(deployed: Deployed) -> None:
 
 
 @case(
+    "The settings name a key below a file.",
+    "SP02.not-verified state, SP22.other-kind keys/key, SP22.unsafe keys/key/key"
+    ", SP22.unseen keys/key/key",
+)
+def key_below_a_file(root: Path) -> list[str]:
+    return Deployed(root).arguments(key=[root / "keys/key/key"])
+
+
+@case(
     "The store is sealed but no key was given, so nobody verified it.",
     "SP02.no-key state",
     status=2,
@@ -331,6 +340,14 @@ def good_revoked_operator(root: Path) -> list[str]:
 def writable_answers(root: Path) -> list[str]:
     arguments = _with_answers(root)
     (root / "answers").chmod(0o777)
+    return arguments
+
+
+@case("Somebody edited an operator's hold, to let the run go on.", "SP31.seal-broken order-7")
+def edited_hold(root: Path) -> list[str]:
+    arguments = _with_answers(root)
+    edit = "UPDATE checkpoints SET record = replace(record, 'omar', 'otto')"
+    database(root / "answers/answers.db", edit)
     return arguments
 
 
