@@ -33,9 +33,9 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
     [
         ("x = 1\n\0y = 2\n", "it is no"),
         ("-" * 20_000 + "1\n", "it is not Python that can be followed ("),
-        ("".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "import a200\na0(p)\n", TANGLED),
-        ("".join(f"import m{n} as a\n" for n in range(100)) + "a.load(p)\n", TANGLED),
-        ("".join(f"from m{n} import *\n" for n in range(100)) + "load(p)\n", TANGLED),
+        ("".join(f"a{n} = a{n + 1}\n" for n in range(400)) + "import a400\na0(p)\n", TANGLED),
+        ("".join(f"import m{n} as a\n" for n in range(400)) + "a.load(p)\n" * 400, TANGLED),
+        ("".join(f"from m{n} import *\n" for n in range(400)) + "load(p)\n" * 400, TANGLED),
     ],
     ids=["null", "minus", "deep", "wide", "stars"],
 )
@@ -43,6 +43,12 @@ def test_what_cannot_be_looked_at_is_a_finding(code: str, what: str) -> None:
     (finding,) = check_source(code, "x.py")
     assert (finding.id, finding.line, finding.column) == ("SL90", 1, 1)
     assert finding.what.startswith(f"This was not looked at: {what}")
+
+
+def test_a_module_that_collects_many_others_is_looked_at() -> None:
+    """As `transformers.models` does, of which each name that it does not bind may come."""
+    code = "".join(f"from .m{n} import *\n" for n in range(400)) + "import torch\n"
+    assert [each.id for each in check_source(f"{code}globals()\ntorch.load(p)\n")] == ["SL01"]
 
 
 def test_a_call_costs_the_same_whatever_is_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
