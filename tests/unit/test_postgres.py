@@ -343,31 +343,6 @@ def test_no_login_and_no_string_changes_how_a_session_is_set(database: Database)
         assert lease.expires.utcoffset() is not None
 
 
-def test_a_save_is_two_round_trips_and_notices_what_is_gone(
-    database: Database, storage: PostgresCheckpointStorage, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It reads the head, and no record, before it appends."""
-    worker = ledger(storage)
-    worker.save("t", 1)
-    asked, run = list[object](), storage._run
-
-    def counted(act: Callable[..., Any]) -> Any:
-        asked.append(act)
-        return run(act)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(storage, "_run", counted)
-        worker.save("t", 2)
-    assert len(asked) == 2
-    database.server.psql(
-        "set session_replication_role = replica; delete from safepoint.records",
-        database=database.name,
-    )
-    with pytest.raises(RolledBack):
-        worker.save("t", 3)
-    assert storage.head("t") == 0
-
-
 def test_when_no_connection_is_free_the_next_one_is_told(database: Database) -> None:
     with PostgresCheckpointStorage(database.worker(1), connections=1, wait_seconds=60) as storage:
         storage._seconds = 0.3  # to connect may take longer on a busy machine

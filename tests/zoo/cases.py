@@ -92,9 +92,12 @@ def of_kind(kind: str) -> Put:
     return case
 
 
-def _planted(
-    case: Put, *, database: bool, what: str, found: tuple[str, ...], status: int
+def stored(
+    what: str, *found: str, status: int = 1, database: bool = False
 ) -> Callable[[Plant], Plant]:
+    """Put what is done to a store, in files or in SQLite, into the zoo."""
+    case = of_kind("A store in SQLite" if database else "A store in files")
+
     def put(plant: Plant) -> Plant:
         def build(root: Path) -> list[str]:
             deployed = Deployed(root, database=database)
@@ -105,18 +108,6 @@ def _planted(
         return plant
 
     return put
-
-
-def stored(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
-    """Put what is done to a store in files into the zoo."""
-    case = of_kind("A store in files")
-    return _planted(case, database=False, what=what, found=found, status=status)
-
-
-def in_database(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
-    """Put what is done to a store in SQLite into the zoo."""
-    case = of_kind("A store in SQLite")
-    return _planted(case, database=True, what=what, found=found, status=status)
 
 
 case = of_kind("A store in files")
@@ -324,12 +315,10 @@ def good_revoked_operator(root: Path) -> list[str]:
     return told
 
 
-case = of_kind("A store in SQLite")
-
-
-@in_database(
+@stored(
     "A pickle is a record of the database. No key was given.",
     "SP02.no-key state/checkpoints.db, SP03.record order-7",
+    database=True,
 )
 def pickle_in_a_row(deployed: Deployed) -> list[str]:
     deployed.closed()
@@ -338,7 +327,7 @@ def pickle_in_a_row(deployed: Deployed) -> list[str]:
     return [str(deployed.storage)]
 
 
-@in_database("The secret key is next to the database.", "SP08.inside state/key")
+@stored("The secret key is next to the database.", "SP08.inside state/key", database=True)
 def key_beside_the_database(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")
 
