@@ -200,6 +200,15 @@ def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
     assert (page.verbs, page.lines) == (["hold"], question.described)
 
 
+def test_what_was_pruned_is_said(office: Office) -> None:
+    office.start()
+    office.say("approve", "order-7")
+    office.flow().resume(office.ledger(), "order-7")
+    office.ledger().prune("order-7", keep=1)
+    (chain,) = (each for each in look(office).checks if each.what == "chain")
+    assert "What was before #4 was pruned, and a signed base says so." in chain.text
+
+
 # --- what a thief of the writer's key could put there -------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from multiprocessing import Pipe, get_context
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage,
 from tests.harness.postgres import Database
 from tests.house import refused
 from tests.unit.journal_helpers import event
-from tests.unit.postgres_helpers import forked, head, without_guard
+from tests.unit.postgres_helpers import head, without_guard
 from tests.unit.storage_helpers import python
 
 KEYS = Keyring(SigningKey(bytes(range(32))))
@@ -354,13 +355,17 @@ def test_when_no_connection_is_free_the_next_one_is_told(database: Database) -> 
 def test_a_child_has_connections_of_its_own(storage: PostgresCheckpointStorage) -> None:
     storage.append("t", 1, b"parent")
 
-    def child() -> object:
+    def child() -> None:
         storage.append("t", 2, b"child")
-        found = storage.read("t", 1), storage.head("t")
+        told.send((storage.read("t", 1), storage.head("t")))
         storage.close()
-        return found
 
-    assert forked(child) == "(b'parent', 2)"
+    heard, told = Pipe(duplex=False)
+    process = get_context("fork").Process(target=child)
+    process.start()
+    told.close()
+    assert heard.recv() == (b"parent", 2)
+    process.join()
     storage.append("t", 3, b"parent")
     assert list(storage.scan("t", 1, 3)) == [b"parent", b"child", b"parent"]
 
