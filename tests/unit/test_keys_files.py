@@ -158,7 +158,7 @@ def test_each_half_is_told_from_the_other_before_anything_else(tmp_path: Path) -
     )
     for create in (False, True):
         file = tmp_path / "public"
-        refused("holds a public key, and a key", SigningKey.from_file, file, create=create)
+        refused("holds a public key, but a key", SigningKey.from_file, file, create=create)
 
 
 @each_kind

@@ -207,7 +207,7 @@ def test_an_approved_run_goes_on_with_what_was_signed_and_once(desk: Desk) -> No
     assert run.approved.by == ("dana",)
     assert "42" not in f"{run.approved!r} {Ask('pay', PAID)!r}"
     for sequence in (None, 3):
-        assert "answered already: approved by dana. An approval counts once" in refused(
+        assert "already answered: approved by dana. An approval counts once" in refused(
             USED, partial(desk.go_on, text, at=sequence)
         )
     desk.fails = 1

@@ -100,8 +100,8 @@ _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 # What a PyTorch file may hold and safetensors and the codec may not.
 _LOADED_ONLY: Final = re.compile(
-    r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse|_get_layout)|^torch\.device"
-    r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)"
+    r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
+    r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
     r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
 )
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
