@@ -420,18 +420,6 @@ def test_a_place_that_does_not_answer_lets_nothing_go_on() -> None:
     assert len(desk.paid) == 1
 
 
-def test_more_people_than_a_note_is_read_with_stop_nothing() -> None:
-    people = [Approver(f"p{number}", SigningKey.generate()) for number in range(17)]
-    desk = Desk()
-    listed = Approvers({each.name: each.key.public for each in people})
-    desk.gate = Gate(approvers=listed, answers=desk.answers)
-    question = desk.starts()
-    for each in people:
-        desk.answers.put(each, each.approve(question))
-    desk.go_on()
-    assert len(desk.paid) == 1
-
-
 def test_who_is_asked_again_in_time_answers_in_the_same_wait() -> None:
     """The yes of a key that was revoked since does not count, and nobody acted upon it."""
     desk = Desk(within=HOUR)

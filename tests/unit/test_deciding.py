@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -34,7 +34,6 @@ from safepoint import (
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,
-    DecodeError,
     NotOwner,
     Unavailable,
 )
@@ -45,7 +44,6 @@ from safepoint.places import Store, open_answers
 from safepoint.resume.answers import Answers
 from safepoint.resume.workflow import Call, Run
 from safepoint.shared.desk import Desk
-from safepoint.shared.questions import open_questions
 from safepoint.stores.sqlite import SQLiteJournal
 from tests.unit.commands import said, settled
 from tests.unit.terminal import LAST, MORE, talk
@@ -161,24 +159,6 @@ def office(tmp_path: Path) -> Office:
 
 
 # --- the question, without the worker's code ----------------------------------------------------
-
-
-def test_what_is_like_an_adapters_record_is_refused_and_no_traceback(office: Office) -> None:
-    """Whoever has the writer's key, or a store of plain states, can save anything."""
-    like = [
-        {"checkpoint": 1, "ns": "", "writes": [{"value": 1}]},
-        {"checkpoint_id": [], "state": 3},
-        {"writes": 1, "early": 2},
-        ["checkpoint"],
-        None,
-    ]
-    ledger = office.ledger()
-    for number, state in enumerate(like):
-        ledger.save(f"odd-{number}", state)
-        with suppress(DecodeError):
-            assert open_questions(ledger, f"odd-{number}") == []
-    ledger.note("odd-4", {"question": 1}, label="spent/")
-    assert open_questions(ledger, "odd-4") == []
 
 
 # --- without a terminal -------------------------------------------------------------------------

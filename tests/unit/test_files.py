@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from safepoint.core import files
-from safepoint.core.errors import CheckpointError, Unavailable, Unsafe, shell
+from safepoint.core.errors import CheckpointError, Unavailable, shell
 from safepoint.stores import disk
 from tests.unit.storage_helpers import fail
 
@@ -159,16 +159,6 @@ def folder(tmp_path: Path) -> Iterator[int]:
     fd = os.open(tmp_path, os.O_RDONLY)
     yield fd
     os.close(fd)
-
-
-def test_a_folder_that_is_refused_is_closed(tmp_path: Path) -> None:
-    """Or whoever tries again and again has no descriptor left."""
-    before = len([*Path("/dev/fd").iterdir()])
-    for mode, why in ((0o700, "is not the folder"), (0o777, "can be written by")):
-        tmp_path.chmod(mode)
-        with pytest.raises(Unsafe, match=why):
-            disk.same_folder(str(tmp_path), (0, 0))
-    assert len([*Path("/dev/fd").iterdir()]) == before
 
 
 def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(

@@ -57,15 +57,6 @@ def test_the_dialogue(office: Office) -> None:
     assert office.flow().resume(office.ledger(), "order-7").state["by"] == ["dana"]
 
 
-def test_three_wrong_passphrases_sign_nothing(office: Office) -> None:
-    before = tree(office.folder / "answers")
-    steps: tuple[Step, ...] = ((PHRASE, WRONG), (PHRASE, WRONG), (PHRASE, "magpie\n"))
-    status, screen, out = talk(office.folder, APPROVE, (LAST, "order-7\n"), *steps)
-    assert (status, out, screen.count(PHRASE), "magpie" in screen) == (2, "", 3, False)
-    assert "cannot be read: the passphrase is wrong, or the file was changed." in screen
-    assert tree(office.folder / "answers") == before
-
-
 @pytest.mark.parametrize(
     ("typed", "status", "session"),
     [

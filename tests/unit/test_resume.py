@@ -52,7 +52,6 @@ from tests.unit.desk import (
     WRITER,
     Desk,
     FullDisk,
-    Shelf,
     State,
     no,
     revoking,
@@ -409,29 +408,6 @@ def test_an_approval_counts_if_the_journal_has_in_time_that_it_is_used(
         resume(approvals=[dana.approve(question, now=clock.now)])
     resume()
     assert keys(desk) == [KEY]
-
-
-@pytest.mark.parametrize("spends", [True, False])
-def test_what_a_resume_reads_grows_with_the_notes_and_not_with_their_square(spends: bool) -> None:
-    """A thief, or a worker that died, leaves them where the anchor has not seen them."""
-
-    def count(notes: int) -> int:
-        desk = Desk(storage := Shelf())
-        question = desk.paused().question
-        for _ in range(notes):
-            desk.ledger().note("order-7", {}, rides_along=True)
-        assert question is not None
-        if spends:
-            note(desk, question, yes(question))
-        storage.reads = 0
-        if spends:
-            assert desk.workflow().question(desk.ledger(), "order-7") is None
-        else:
-            refused(ApprovalNeeded, desk.go_on)
-        return storage.reads
-
-    few, more, most = count(10), count(20), count(40)
-    assert most - more == 2 * (more - few)
 
 
 def test_every_detail_is_shown_or_nobody_is_asked(desk: Desk) -> None:

@@ -93,9 +93,12 @@ def of_kind(kind: str) -> Put:
     return case
 
 
-def _planted(
-    case: Put, *, database: bool, what: str, found: tuple[str, ...], status: int
+def stored(
+    what: str, *found: str, status: int = 1, database: bool = False
 ) -> Callable[[Plant], Plant]:
+    """Put what is done to a store, in files or in SQLite, into the zoo."""
+    case = of_kind("A store in SQLite" if database else "A store in files")
+
     def put(plant: Plant) -> Plant:
         def build(root: Path) -> list[str]:
             deployed = Deployed(root, database=database)
@@ -106,18 +109,6 @@ def _planted(
         return plant
 
     return put
-
-
-def stored(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
-    """Put what is done to a store in files into the zoo."""
-    case = of_kind("A store in files")
-    return _planted(case, database=False, what=what, found=found, status=status)
-
-
-def in_database(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
-    """Put what is done to a store in SQLite into the zoo."""
-    case = of_kind("A store in SQLite")
-    return _planted(case, database=True, what=what, found=found, status=status)
 
 
 case = of_kind("A store in files")
@@ -325,22 +316,10 @@ def good_revoked_operator(root: Path) -> list[str]:
     return told
 
 
-@case(
-    "Everybody can write the folder of the answers, so what is signed there is not read.",
-    "SP01.readable answers, SP04.writable answers",
-)
-def writable_answers(root: Path) -> list[str]:
-    arguments = _with_answers(root)
-    (root / "answers").chmod(0o777)
-    return arguments
-
-
-case = of_kind("A store in SQLite")
-
-
-@in_database(
+@stored(
     "A pickle is a record of the database. No key was given.",
     "SP02.no-key state/checkpoints.db, SP03.record order-7",
+    database=True,
 )
 def pickle_in_a_row(deployed: Deployed) -> list[str]:
     deployed.closed()
@@ -349,7 +328,7 @@ def pickle_in_a_row(deployed: Deployed) -> list[str]:
     return [str(deployed.storage)]
 
 
-@in_database("The secret key is next to the database.", "SP08.inside state/key")
+@stored("The secret key is next to the database.", "SP08.inside state/key", database=True)
 def key_beside_the_database(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")
 
@@ -367,16 +346,8 @@ def agent_framework_folder(root: Path) -> None:
 
 
 @case(
-    "The same, with rows that are pickles.",
-    "SP03.pickle-rows state/langgraph.db, SP10.row-types state/langgraph.db",
-    "SP12.unsealed-state state/langgraph.db, SP19.unsigned-approvals state/langgraph.db",
-)
-def langgraph_pickles(root: Path) -> None:
-    others.langgraph(root / "state/langgraph.db", pickles=b"\x80\x04K\x01.")
-
-
-@case(
-    "The same, with a pickle that runs code, in a row that says msgpack.",
+    "A database of LangGraph's `SqliteSaver` with a pickle that runs code, in a row"
+    " that says msgpack.",
     "SP03.pickle-rows state/langgraph.db, SP03.runs-code state/langgraph.db",
     "SP10.row-types state/langgraph.db, SP12.unsealed-state state/langgraph.db",
     "SP19.unsigned-approvals state/langgraph.db",

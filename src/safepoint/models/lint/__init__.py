@@ -141,9 +141,8 @@ _MAGIC: Final = re.compile(r"\s*(?:%{1,2}[A-Za-z_]|!(?!=)|\?).*|.*\?\s*")
 def _check_notebook(data: bytes) -> Iterator[Load]:
     try:
         cells = _code_cells(data)
-    except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
-        yield _unseen(f"it is not a notebook ({why})")
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        yield _unseen(f"it is not a notebook ({type(error).__name__})")
         return
     whole: list[str] = []
     places: list[tuple[int, int]] = []  # of each line: its cell, and the lines before that
@@ -163,18 +162,8 @@ def _check_notebook(data: bytes) -> Iterator[Load]:
 
 
 def _code_cells(data: bytes) -> list[tuple[int, str]]:
-    content = json.loads(data)
-    cells = content.get("cells") if isinstance(content, dict) else None
-    if not isinstance(cells, list):
-        raise ValueError("no list of cells")  # noqa: TRY004  all of it is one kind of error
-    found = []
-    for number, cell in enumerate(cells, 1):
-        if not isinstance(cell, dict):
-            raise ValueError("a cell of an unknown form")  # noqa: TRY004
-        if cell.get("cell_type") == "code":
-            source = cell.get("source", "")
-            found.append((number, "".join(map(str, source if source else ""))))
-    return found
+    cells = [*enumerate(json.loads(data)["cells"], 1)]
+    return [(n, "".join(each["source"])) for n, each in cells if each["cell_type"] == "code"]
 
 
 def _python_of(text: str) -> str:
