@@ -65,9 +65,6 @@ class Memory(InMemoryCheckpointStorage):
     def put_base(self, thread: str, first: int, record: bytes) -> None:
         self._bases[self._tenant, thread] = first, record
 
-    def remove_base(self, thread: str) -> None:
-        del self._bases[self._tenant, thread]
-
 
 class Plain(Memory):
     """One that reads one record at a time, and asks twice for the newest."""

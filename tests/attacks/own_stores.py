@@ -146,13 +146,6 @@ class Forgetful(Naive):
         return {**super().load(thread), "amount": 0}
 
 
-class Control(Naive):
-    """Works on the thread of the control, and on no other."""
-
-    def load(self, thread: str) -> Any:
-        return {"control": super().load(thread)}[thread]
-
-
 class First(Naive):
     """Works on the first names that somebody tries."""
 

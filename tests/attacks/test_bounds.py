@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import pytest
 
-from safepoint import InMemoryCheckpointStorage, Keyring, Ledger, LimitExceeded
-from safepoint import SigningKey as Key
+from safepoint import InMemoryCheckpointStorage, LimitExceeded
 from tests.attacks.helpers import THREAD, Shop
-from tests.house import refused
+from tests.house import opened, refused
 
 MIB: Final = 1024 * 1024
 
@@ -80,7 +79,7 @@ def test_oversized_record_of_any_storage_is_refused_before_its_first_line_is_rea
 
         newest: Any = None  # so that `read` is asked
 
-    ledger = Ledger(Endless(), store="invoices", keys=Keyring(Key.generate()))
+    ledger = opened(Endless())
     ledger.storage.append(THREAD, 1, b"x")
     with pytest.raises(LimitExceeded, match="order-7 #1 is 25165824 bytes, over the limit of"):
         ledger.latest(THREAD)

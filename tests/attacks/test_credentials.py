@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from safepoint import Keyring, Ledger, RolledBack, SigningKey
+from safepoint import Ledger, RolledBack
 from safepoint.core.names import Head
 from tests.harness.optional import need
 from tests.harness.postgres import Database
+from tests.house import opened
 
 need("psycopg", "psycopg: pip install '.[postgres]'")
 
@@ -15,16 +16,10 @@ import psycopg
 
 from safepoint.stores.postgres import PostgresAnchor, PostgresCheckpointStorage
 
-KEYS = Keyring(SigningKey.generate())
-
 
 def ledger_of(database: Database, worker: int) -> Ledger:
-    return Ledger(
-        PostgresCheckpointStorage(database.worker(worker)),
-        store="invoices",
-        keys=KEYS,
-        anchor=PostgresAnchor(database.anchor),
-    )
+    storage = PostgresCheckpointStorage(database.worker(worker))
+    return opened(storage, PostgresAnchor(database.anchor))
 
 
 @pytest.fixture
@@ -50,8 +45,7 @@ def test_what_an_administrator_of_the_store_cuts_off_is_missed(orders: Database)
         "set session_replication_role = replica",
         "delete from safepoint.records where thread = 'order-7' and sequence = 2",
     )
-    alone = Ledger(PostgresCheckpointStorage(orders.worker(1)), store="invoices", keys=KEYS)
-    assert alone.verify("order-7") == 1
+    assert opened(PostgresCheckpointStorage(orders.worker(1))).verify("order-7") == 1
     with pytest.raises(RolledBack) as seen:
         ledger_of(orders, 1).latest("order-7")
     assert seen.value.what == "order-7 ends at #1, and the anchor has seen #2."

@@ -6,20 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from safepoint import (
-    InMemoryAnchor,
-    InMemoryCheckpointStorage,
-    InMemoryJournal,
-    Keyring,
-    Ledger,
-    SigningKey,
-    Workflow,
-)
 from safepoint.attacks import ATTACKS, Outcome, Target
 from safepoint.attacks.rungs import GatedTarget
 from safepoint.core.errors import CheckpointError
-
-KEYS = Keyring(SigningKey(bytes(range(32))))
+from tests.house import House
 
 
 class WithoutTenants(GatedTarget):
@@ -33,15 +23,10 @@ def test_a_sealed_ledger_without_tenants_resumes_a_guessed_thread(tmp_path: Path
     assert ATTACKS["guess-thread"].run(WithoutTenants(tmp_path)) is Outcome.ACCEPTED
 
 
-def pay(state: dict[str, Any]) -> None:
-    """Go on, if there is anything to go on from."""
-
-
 def test_a_client_cannot_tell_whether_a_thread_of_others_exists() -> None:
     """Whatever is asked of the ledger of a tenant is answered as if there were no other."""
-    journal, anchor, flow = InMemoryJournal(), InMemoryAnchor(), Workflow("w", [pay])
-    options: Any = {"store": "invoices", "keys": KEYS, "anchor": anchor, "journal": journal}
-    ledger = Ledger(InMemoryCheckpointStorage(), **options)
+    house = House()
+    journal, flow, ledger = house.journal, house.workflow(), house.ledger()
     acme, globex = ledger.tenant("acme"), ledger.tenant("globex")
     acme.save("order-7", {"amount": 42}, label="final")
     before = journal.counts()

@@ -12,7 +12,6 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -29,7 +28,7 @@ from tests.harness.blocks import (
     without_fences,
     written_blocks,
 )
-from tests.harness.evidence import FILE, Entry, Outcome, Read, find, not_run
+from tests.harness.evidence import FILE, Entry, Read, find, not_run
 from tests.harness.shared import BuildFailed, built
 
 OTHER_SITE: Final = "build/site-zensical"
@@ -111,40 +110,22 @@ class _Reader(HTMLParser):
             self._text.append(data)
 
 
-@dataclass
-class Census:
-    """The result: what was counted, and what is wrong."""
+class Census(NamedTuple):
+    """What is wrong, and what was counted."""
 
-    rendered: Counter[Outcome] = field(default_factory=Counter)
-    languages: Counter[str] = field(default_factory=Counter)
-    elsewhere: Counter[str] = field(default_factory=Counter)
-    missing: int = 0
-    problems: list[str] = field(default_factory=list)
-
-    def lines(self) -> list[str]:
-        """Say it, with the sum as the last line."""
-        counted = [f"  {language:8} {n:5}" for language, n in sorted(self.languages.items())]
-        if self.elsewhere:
-            places = ", ".join(f"{n} in {place}" for place, n in sorted(self.elsewhere.items()))
-            counted.append(f"not on the site, and evaluated all the same: {places}")
-        found = self.rendered
-        total = (
-            f"blocks: {found.total() + self.missing} rendered, {found['ran']} ran, "
-            f"{found['checked']} checked only, {found['skipped']} skipped, {self.missing} missing"
-        )
-        return [*self.problems, *counted, total]
+    problems: list[str]
+    total: str
 
 
 def take_census(root: Path, entries: Sequence[Entry], site: Path) -> Census:
     """Compare a site that was built with what ran."""
-    census = Census()
+    problems, ended = list[str](), Counter[str]()
     ran: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
         ran[entry.page].append(entry)
     files = get_files(load_config(str(root / "mkdocs.yml"))).documentation_pages()
     sources = {file.dest_uri: f"docs/{file.src_uri}" for file in files}
     docstrings = {entry.sha256: entry for entry in entries if entry.page.endswith(".py")}
-    shown_docstrings: set[str] = set()
     for html in sorted(site.rglob("*.html")):
         name = html.relative_to(site).as_posix()
         page = sources.get(name, name)
@@ -154,25 +135,20 @@ def take_census(root: Path, entries: Sequence[Entry], site: Path) -> Census:
             found = find(expected, digest(text), take=True)
             if found is None and is_reference:
                 found = docstrings.get(digest(text))
-                shown_docstrings.add(digest(text))
             if found is None:
                 first = text.strip().split("\n")[0]
                 said = f"rendered but never ran, so write it as a fence: {first}"
-                census.problems.append(f"{page}: {said}")
-            if found is None or found.outcome == "failed":
-                census.missing += 1
-            else:
-                census.rendered[found.outcome] += 1
-                census.languages[found.language] += 1
+                problems.append(f"{page}: {said}")
+            ended[found.outcome if found and found.outcome != "failed" else "missing"] += 1
         for entry in expected:
             said = f"ran but is not rendered: a block of {entry.language}"
-            census.problems.append(f"{page}:{entry.line}: {said}")
-    census.problems += [
+            problems.append(f"{page}:{entry.line}: {said}")
+    problems += [
         f"{file.relative_to(root).as_posix()}: a page that is not .md, so nothing in it runs"
         for file in sorted((root / "docs").rglob("*"))
         if file.suffix.lower() in _OTHER_PAGES
     ]
-    census.problems += [
+    problems += [
         f"{page}: its blocks ran, but the site has no such page"
         for page in sorted(ran)
         if page.startswith("docs/") and page not in sources.values()
@@ -180,11 +156,10 @@ def take_census(root: Path, entries: Sequence[Entry], site: Path) -> Census:
     for page, blocks in written_blocks(root).items():
         left = Counter(b.digest for b in blocks) - Counter(e.sha256 for e in ran.get(page, ()))
         if left and not page.startswith("docs/"):  # where the site would not show them
-            census.problems.append(f"{page}: {left.total()} of its blocks did not run")
-    for entry in entries:
-        if not entry.page.startswith("docs/") and entry.sha256 not in shown_docstrings:
-            census.elsewhere["docstrings" if entry.page.endswith(".py") else entry.page] += 1
-    return census
+            problems.append(f"{page}: {left.total()} of its blocks did not run")
+    words = {"ran": "ran", "checked": "checked only", "skipped": "skipped", "missing": "missing"}
+    said = ", ".join(f"{ended[each]} {word}" for each, word in words.items())
+    return Census(problems, f"blocks: {ended.total()} rendered, {said}")
 
 
 def _built_with_the_other(root: Path) -> Path:
@@ -209,7 +184,7 @@ def judge(root: Path, found: Read, *, both: bool = False) -> tuple[int, list[str
     problems = len(legs)
     for generator, site in sites.items():
         census = take_census(root, found.entries, site)
-        said += [*([f"{generator}:"] if both else []), *census.lines()]
+        said += [*([f"{generator}:"] if both else []), *census.problems, census.total]
         problems += len(census.problems)
     return problems, said
 

@@ -38,6 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, MappingProxyType, ModuleType
 from typing import Any, Final, NamedTuple
+from unittest.mock import patch
 
 import yaml
 from sybil import Document, Example, Region, Sybil
@@ -352,34 +353,12 @@ OPENERS: Final[list[Callable[[Place], None]]] = []
 """What a project does with a place before the first block runs there, such as to start a server."""
 
 
-class _State(NamedTuple):
-    """What a block can change, and finds again in the next one."""
-
-    environ: dict[str, str]
-    folder: str
-    umask: int
-    module: ModuleType
-    temp: str | None = None
-
-    def swap(self) -> _State:
-        """Make it so, and return how it was."""
-        before, cwd = dict(os.environ), tempfile.gettempdir()
-        with contextlib.suppress(FileNotFoundError):  # a block has removed it
-            cwd = str(Path.cwd())
-        was = _State(before, cwd, os.umask(self.umask), sys.modules["__main__"], tempfile.tempdir)
-        os.environ.clear()
-        os.environ.update(self.environ)
-        os.chdir(self.folder)
-        sys.modules["__main__"], tempfile.tempdir = self.module, self.temp
-        return was
-
-
 class Place:
     """What the blocks of a page share: a module, a folder, an environment, what was printed.
 
-    While a block runs the module is `__main__`, as it is for a reader who copies the page into a
-    file: classes pickle, and messages name them as the reader will see them. The folder is a new
-    one below the system's temporary folder.
+    Until the place is closed the module is `__main__`, as it is for a reader who copies the page
+    into a file: classes pickle, and messages name them as the reader will see them. The folder is
+    a new one below the system's temporary folder.
 
     Attributes:
         root: the project.
@@ -396,7 +375,7 @@ class Place:
         self.environ: dict[str, str] = {}
         self.output = ""
         self.stack = contextlib.ExitStack()
-        self._state: _State | None = None
+        self.module: ModuleType | None = None
 
     def open(self, like: Place | None = None) -> None:
         """Begin as a reader does: in a new folder, with an empty module."""
@@ -413,18 +392,13 @@ class Place:
         self.names |= like.names if like else {}
         for opener in OPENERS:
             opener(self)
-        environ = {**without_places(os.environ), **self.environ}
-        self._state = _State(environ, str(self.folder), 0o022, ModuleType("__main__"))
-
-    @contextlib.contextmanager
-    def entered(self) -> Iterator[dict[str, Any]]:
-        """Be in the page's folder, environment and module; afterwards be where we were."""
-        assert self._state is not None
-        before = self._state.swap()
-        try:
-            yield vars(sys.modules["__main__"])
-        finally:
-            self._state = before.swap()
+        environ, enter = without_places(os.environ) | self.environ, self.stack.enter_context
+        enter(patch.dict(os.environ, environ, clear=True))
+        enter(patch.object(tempfile, "tempdir", None))
+        enter(contextlib.chdir(self.folder))
+        self.stack.callback(os.umask, os.umask(0o022))
+        self.stack.callback(sys.modules.update, __main__=sys.modules["__main__"])
+        self.module = sys.modules["__main__"] = ModuleType("__main__")
 
     def shown(self, text: str) -> str:
         """Return output as every reader sees it, whatever the folder is called today."""
@@ -439,7 +413,7 @@ class Place:
         Raises:
             Wrong: it does not do what the page says.
         """
-        if self._state is None:
+        if self.module is None:
             self.open()
         name = block.attributes.get("data-check", block.language)
         if name != "text":
@@ -513,8 +487,8 @@ def missing(block: Block) -> str:
 
 
 def _close(namespace: dict[str, Any]) -> None:
-    for place in namespace.get("places", ()):
-        place.close()
+    if "place" in namespace:
+        namespace["place"].close()
 
 
 def evaluate(example: Example) -> str | None:
@@ -525,7 +499,9 @@ def evaluate(example: Example) -> str | None:
     if name := missing(block):
         block.place.output = ""
         raise unittest.SkipTest(f"{block}needs {name}, which is not installed")
-    example.namespace.setdefault("places", set()).add(block.place)
+    if example.namespace.setdefault("place", block.place) is not block.place:  # a new docstring
+        example.namespace["place"].close()
+        example.namespace["place"] = block.place
     try:
         block.place.evaluate(block)
     except Wrong as wrong:
@@ -568,9 +544,9 @@ def run_python(place: Place, block: Block) -> str:
     if block.text.startswith("# UNSAFE:"):
         raise Wrong("starts with # UNSAFE: but is not marked; write ```{ .python .unsafe … }")
     code, raised = compiled(block), None
-    with place.entered() as names, captured() as output:
+    with captured() as output:
         try:
-            exec(code, names)  # noqa: S102
+            exec(code, vars(place.module))  # noqa: S102
         except KeyboardInterrupt:
             raise
         except BaseException as error:  # noqa: BLE001

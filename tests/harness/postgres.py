@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from safepoint.testing.postgres import Server
 
 TEMPLATE: Final = "made"
+JOBS: Final = ["reader", "anchor", "journal", "approver", "auditor", "operator", "anchor_operator"]
 # It outlives no crash of the machine, and has not to: those of its processes it does.
 _QUICK: Final = {"fsync": "off", "full_page_writes": "off", "scram_iterations": "1"}
 _NUMBERS: Final = itertools.count(1)
@@ -57,40 +58,11 @@ class Database:
         """A worker: each number is a login of its own."""
         return self.dsn(f"worker_{number}", "safepoint_writer")
 
-    @property
-    def reader(self) -> str:
-        """Who may only read."""
-        return self.dsn("reader", "safepoint_reader")
-
-    @property
-    def anchor(self) -> str:
-        """Who moves heads, and touches no checkpoint."""
-        return self.dsn("anchor", "safepoint_anchor")
-
-    @property
-    def journal(self) -> str:
-        """Who appends to the journal."""
-        return self.dsn("journal", "safepoint_journal")
-
-    @property
-    def approver(self) -> str:
-        """Who appends answers, and moves their heads."""
-        return self.dsn("approver", "safepoint_approver")
-
-    @property
-    def auditor(self) -> str:
-        """Who reads everything."""
-        return self.dsn("auditor", "safepoint_auditor")
-
-    @property
-    def operator(self) -> str:
-        """Who may prune, break leases and discard, and looks at the anchor."""
-        return self.dsn("operator", "safepoint_operator")
-
-    @property
-    def anchor_operator(self) -> str:
-        """Who may set the anchor back."""
-        return self.dsn("anchor_operator", "safepoint_anchor_operator")
+    def __getattr__(self, job: str) -> str:
+        """The login of a job, in the role of its name."""
+        if job not in JOBS:
+            raise AttributeError(job)
+        return self.dsn(job, f"safepoint_{job}")
 
 
 @contextmanager

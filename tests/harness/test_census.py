@@ -162,11 +162,8 @@ def test_what_the_site_shows_and_nobody_ran_is_found(bad: Path) -> None:
 def test_a_good_site_is_counted_to_the_last_block(good: Path) -> None:
     """Titles, callouts, lists, includes, docstrings; no signatures."""
     entries = read(good / FILE).entries
-    lines = take_census(good, entries, good / "build/site").lines()
-    assert lines[-1] == "blocks: 11 rendered, 9 ran, 1 checked only, 1 skipped, 0 missing"
-    assert lines[-2].endswith(": 1 in README.md, 1 in docstrings")
-    counts = {"bash": "2", "json": "2", "python": "5", "text": "1", "toml": "1"}
-    assert [tuple(line.split()) for line in lines[:-2]] == [*counts.items()]
+    total = take_census(good, entries, good / "build/site").total
+    assert total == "blocks: 11 rendered, 9 ran, 1 checked only, 1 skipped, 0 missing"
 
 
 def test_blocks_are_counted_and_not_looked_up(good: Path) -> None:

@@ -121,7 +121,6 @@ def test_no_way_to_end_badly_looks_like_a_pass(tmp_path: Path) -> None:
     ("test", "ci", "failures"),
     [
         ("pytest.skip('no GPU')", "1", []),
-        ("pass\npytest.skip('no GPU', allow_module_level=True)", "1", []),
         ("raise KeyboardInterrupt", "", [FIRST]),
         ("os.kill(os.getpid(), 9)", "", [FIRST]),
     ],
@@ -130,7 +129,10 @@ def test_a_run_that_skips_in_ci_or_whose_process_ends_early_has_failed(
     tmp_path: Path, test: str, ci: str, failures: list[str]
 ) -> None:
     text = f"import os, pytest\ndef test_it(): {test}\ndef test_next(): pass\n"
-    code, said, found = whole(make_project(tmp_path, {"tests/test_a.py": text}), CI=ci)
+    module = "import pytest\npytest.skip('no GPU', allow_module_level=True)\n"
+    tests = {"tests/test_a.py": text} | ({"tests/test_b.py": module} if ci else {})
+    code, said, found = whole(make_project(tmp_path, tests), CI=ci)
+    assert not ci or "skipped: 2 (2 x no GPU)" in said
     assert found.run
     assert 0 != code == found.run.exit
     assert (found.status, found.failures, bool(found.failed)) == (1, failures, True), said

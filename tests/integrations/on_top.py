@@ -21,15 +21,15 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.types import Command
 
-from safepoint import InMemoryAnchor, InMemoryCheckpointStorage, Keyring, Ledger, SigningKey
+from safepoint import InMemoryAnchor, InMemoryCheckpointStorage, Ledger
 from safepoint.agent_framework import SealedCheckpointStorage
 from safepoint.langgraph import SealedSaver
+from tests.house import opened
 from tests.integrations.test_agent_framework_storage import Model as Client
 
 
 def ledger() -> Ledger:
-    keys = Keyring(SigningKey.generate())
-    return Ledger(InMemoryCheckpointStorage(), store="top", keys=keys, anchor=InMemoryAnchor())
+    return opened(InMemoryCheckpointStorage(), InMemoryAnchor())
 
 
 # --- LangChain's agents, and deepagents

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,6 @@ need("agent_framework", "needs safepoint[agent-framework]")
 import agent_framework
 
 
-@dataclass
-class Invoice:
-    amount: int
-
-
 def save(folder: Path, state: dict[str, Any]) -> Path:
     checkpoint = agent_framework.WorkflowCheckpoint(
         workflow_name="invoice", graph_signature_hash="", state=state
@@ -32,16 +26,6 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
     asyncio.run(storage.save(checkpoint))
     (file,) = folder.glob("*.json")
     return file
-
-
-def test_plain_values_stay_json_and_the_rest_is_pickled(tmp_path: Path) -> None:
-    agent_framework.register_checkpoint_type(Invoice)
-    state = {"plain": [1, "a", None], "when": datetime(2026, 1, 1, tzinfo=UTC), "own": Invoice(1)}
-    file = save(tmp_path, state)
-    stored = json.loads(file.read_text())["state"]
-    assert stored["plain"] == [1, "a", None]
-    assert set(stored["when"]) == set(stored["own"]) == {"__pickled__", "__type__"}
-    assert stored["when"]["__type__"] == "datetime:datetime"
 
 
 def test_its_own_words_call_the_storage_trusted_and_the_unpickler_no_boundary() -> None:
@@ -72,8 +56,3 @@ def test_of_its_own_modules_a_file_may_name_types_and_no_functions(
         return
     with pytest.raises(agent_framework.WorkflowCheckpointException, match="blocked for"):
         asyncio.run(storage.load(file.stem))
-
-
-def test_the_storage_path_has_no_default() -> None:
-    with pytest.raises(TypeError, match="storage_path"):
-        agent_framework.FileCheckpointStorage()  # type: ignore[call-arg]

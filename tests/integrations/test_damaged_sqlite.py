@@ -72,7 +72,7 @@ def by_audit(path: Path) -> None:
     assert "\n" not in "".join(each.what for each in (found.findings if found else ()))
 
 
-READERS: dict[Callable[[Path], None], int] = {by_move: 400, by_command: 60, by_audit: 400}
+READERS: dict[Callable[[Path], None], int] = {by_move: 160, by_command: 30, by_audit: 160}
 
 
 @pytest.mark.parametrize("read", READERS, ids=lambda read: read.__name__)

@@ -707,7 +707,7 @@ def test_on_postgresql_a_worker_has_a_thread_while_its_run_goes_on_or_until_it_i
     def refused() -> None:
         given: Any
         for given in (Command(resume="no"), {"amount": 2}, None):
-            with pytest.raises(NotOwner, match=r"owned by worker-1 \(login worker_1\) until"):
+            with pytest.raises(NotOwner, match=r"owned by worker-1 .* until .* Wait until then"):
                 two.invoke(given, run)
         assert two.get_state(run).next == ("pay",)
 
@@ -791,7 +791,7 @@ def test_what_another_adapter_wrote_is_neither_served_nor_followed() -> None:
     for value in ({"thread": "other"}, {"amount": 1}, "state"):
         saver.ledger.save("t", value, label="c/1")
         for act in (partial(saver.get_tuple, _run("t")), partial(_put, saver, 1)):
-            with pytest.raises(SealBroken, match="not one of the LangGraph thread 't'"):
+            with pytest.raises(SealBroken, match="not belong to the LangGraph thread 't'"):
                 act()
 
 
@@ -853,35 +853,6 @@ def test_that_a_step_asks_is_known_after_a_restart_from_its_records(early: bool)
         head = house.anchor.read(STORE, "t")
         assert head is not None
         assert head.sequence == newest.sequence
-
-
-def test_a_restarted_saver_does_not_walk_a_long_thread() -> None:
-    """An old id takes a walk to it, once, since only the links say that nothing hid it."""
-    storage, configs = Counting(), list[Any]()
-    ledger = opened(storage, InMemoryAnchor())
-    saver = SealedSaver(ledger)
-    for number in range(100):
-        configs.append(_put(saver, number, configs[-1] if configs else None))
-        saver.put_writes(configs[-1], [("value", number)], "task")
-
-    again = SealedSaver(opened(storage, ledger.anchor)).reading()
-
-    def reads(config: Any) -> tuple[int, Any]:
-        storage.reads = 0
-        found = again.get_tuple(config)
-        assert found is not None
-        wrote = [each[2] for each in found.pending_writes or ()]
-        return storage.reads, (found.checkpoint["channel_values"]["value"], wrote)
-
-    few, value = reads(_run("t"))
-    assert (few < 5, value) == (True, (99, [99]))
-    many, value = reads(configs[50])
-    assert (many > 90, value) == (True, (50, [50]))
-    few, value = reads(configs[60])
-    assert (few < 8, value) == (True, (60, [60]))
-    saver.put_writes(configs[50], [("value", "late")], "task-2")
-    few, value = reads(configs[50])
-    assert (few < 12, value) == (True, (50, [50, "late"]))
 
 
 def test_of_two_saves_of_an_id_the_newer_one_is_served() -> None:

@@ -28,18 +28,13 @@ PAGE = ROOT / "docs" / "security" / "linting.md"
 TOOLS = ("bandit", "ruff", "safepoint")
 BIN = Path(sys.executable).parent
 
-each_unsafe = pytest.mark.parametrize("case", UNSAFE, ids=lambda case: case.name)
-
 Found = dict[str, dict[str, set[str]]]
 
 
-def environ(**more: str) -> dict[str, str]:
-    return {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "LANG": "C.UTF-8", **more}
-
-
 def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "LANG": "C.UTF-8", **more}
     return subprocess.run(
-        command, cwd=folder, env=environ(**more), capture_output=True, text=True, check=False
+        command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )
 
 
@@ -76,11 +71,10 @@ def _case(path: str) -> str:
 def test_the_versions_are_those_that_the_page_names() -> None:
     for tool in ("Bandit", "Ruff"):
         named = re.findall(rf"{tool} (\d[\d.]*\d)", page())
-        assert named
         assert set(named) == {version(tool.lower())}
 
 
-@each_unsafe
+@pytest.mark.parametrize("case", UNSAFE, ids=lambda case: case.name)
 def test_each_tool_finds_and_misses_what_the_table_says(case: Case, found: Found) -> None:
     assert found["bandit"][case.name] == set(case.bandit.split())
     assert found["ruff"][case.name] == set(case.ruff.split())
@@ -133,14 +127,23 @@ def test_the_script_runs_what_the_page_runs() -> None:
         assert command.replace(" src", ' "$@" || failed=1\n') in script
 
 
+UNSAFE_CODE = """\
+import pickle
+
+from torch import load
+
+pickle.loads(b"")
+load("m.pt")
+"""
+
+
 def test_the_script_and_the_configuration_work_as_they_are(tmp_path: Path) -> None:
     shutil.copy(CONFIG, tmp_path / "pyproject.toml")
     shutil.copy(SCRIPT, tmp_path)
     (tmp_path / "src").mkdir()
     for code, exit_code, ids in (
         ("import torch\n\ntorch.load('m.pt', weights_only=True)\n", 0, set()),
-        ("import pickle\n\npickle.loads(b'')\n", 1, {"B301", "S301", "SL08"}),
-        ("from torch import load\n\nload('m.pt')\n", 1, {"SL01"}),
+        (UNSAFE_CODE, 1, {"B301", "S301", "SL08", "SL01"}),
     ):
         (tmp_path / "src" / "train.py").write_text(code)
         done = run(["sh", "check_loads.sh", "src"], tmp_path, HOME=str(tmp_path))

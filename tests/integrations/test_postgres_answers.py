@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Approvers, Ask, Gate, Keyring, Ledger, Policy, SigningKey, Workflow
+from safepoint import Ask, Gate, Keyring, Policy, SigningKey, Workflow
 from safepoint.core.errors import SealBroken, Unavailable
 from safepoint.resume.answers import Answers
 from safepoint.resume.gate import May
@@ -26,8 +26,7 @@ from safepoint.stores.postgres import (
     PostgresJournal,
 )
 from tests.harness.postgres import Database
-
-DANA, ELI = (Approver(name, SigningKey.generate()) for name in ("dana", "eli"))
+from tests.house import DANA, ERIN, known, opened
 
 
 def answers(storage: str, heads: str) -> Answers:
@@ -46,22 +45,14 @@ def test_whoever_drops_an_answer_is_noticed(database: Database) -> None:
     def pay(state: dict[str, Any], call: Any) -> None:
         paid.append(call)
 
-    gate = Gate(
-        Policy(may={"pay": [May(up_to=100)]}),
-        Approvers({each.name: each.key.public for each in (DANA, ELI)}),
-        answers=answers(worker, heads),
-    )
+    may = Policy(may={"pay": [May(up_to=100)]})
+    gate = Gate(may, known(DANA, ERIN), answers=answers(worker, heads))
     flow = Workflow("payment", [ask, pay], gate=gate)
-    ledger = Ledger(
-        PostgresCheckpointStorage(worker),
-        store="invoices",
-        keys=Keyring(SigningKey.generate()),
-        anchor=PostgresAnchor(heads),
-        journal=PostgresJournal(database.journal, keys=Keyring(SigningKey.generate())),
-    )
+    journal = PostgresJournal(database.journal, keys=Keyring(SigningKey.generate()))
+    ledger = opened(PostgresCheckpointStorage(worker), PostgresAnchor(heads), journal=journal)
     question = flow.start(ledger, "order-7").question
     assert question is not None
-    answers(approver, approver).put(ELI, ELI.deny(question))
+    answers(approver, approver).put(ERIN, ERIN.deny(question))
     with pytest.raises((SealBroken, Unavailable)):  # a worker adds none
         answers(worker, heads).put(DANA, DANA.approve(question))
     database.server.psql(

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from safepoint import Keyring, Ledger, SigningKey
+from safepoint import Ledger
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -35,6 +35,7 @@ from safepoint.stores.postgres.schema import SCHEMAS
 from safepoint.stores.postgres.storage import Records
 from safepoint.testing.postgres import Server
 from tests.harness.postgres import TEMPLATE, Database
+from tests.house import opened
 
 TENANTS: Final = ("acme", "globex")
 JOBS: Final = {
@@ -54,7 +55,6 @@ JOBS: Final = {
 }
 DIGEST: Final = f"sha256:{'a' * 64}"
 CHAIN: Final = "c" * 64
-KEYS: Final = Keyring(SigningKey.generate())
 # By job, what a login does on its own tenant's rows, `{t}`. On another's each is refused, with
 # this SQLSTATE, or changes nothing ("0"). `{n}` is a thread or chain that nobody has yet.
 CALLS: Final[dict[str, dict[str, str]]] = {
@@ -280,33 +280,26 @@ def test_each_table_with_a_tenant_is_held_and_whoever_is_assigned_to_all_sees_al
 def test_our_interface_says_whose_a_login_is_and_believes_no_absence(place: Database) -> None:
     """A guessed thread id, another tenant's scope, and an anchor that is assigned to another."""
 
-    def opened(anchor: str = "acme") -> Ledger:
-        storage = PostgresCheckpointStorage(login(place, "writer", "acme"))
-        heads = PostgresAnchor(login(place, "anchor", anchor))
-        return Ledger(storage, store="invoices", keys=KEYS, anchor=heads)
+    def shop(writer: str = "acme", anchor: str = "acme") -> Ledger:
+        storage = PostgresCheckpointStorage(login(place, "writer", writer))
+        return opened(storage, PostgresAnchor(login(place, "anchor", anchor)))
 
-    acme = opened().tenant("acme")
+    acme, every = shop().tenant("acme"), shop("every", "every")
     acme.save("order-9", {"amount": 1})
     acme.save("order-9", {"amount": 2})
     assert acme.latest("order-9").state == {"amount": 2}
-    every = Ledger(
-        PostgresCheckpointStorage(login(place, "writer", "every")),
-        store="invoices",
-        keys=KEYS,
-        anchor=PostgresAnchor(login(place, "anchor", "every")),
-    )
     every.tenant("globex").save("order-8", {"amount": 3})
     assert every.tenants() == ["acme", "globex"]
     with pytest.raises(NotFound):
         acme.latest("order-8")
-    told = r"has the threads of tenant 'acme' for this login, not those of (tenant|no tenant)"
+    told = r"has the threads of tenant 'acme' for this login, not of (tenant|no tenant)"
     acts: list[Callable[[Ledger], object]] = [
         lambda each: each.latest("order-8"),
         lambda each: each.save("order-8", {"amount": 4}),
         lambda each: each.threads(),
         lambda each: each.tenants(),
     ]
-    for scope in (opened(), opened().tenant("globex")):
+    for scope in (shop(), shop().tenant("globex")):
         for act in acts:
             with pytest.raises(CheckpointError, match=told) as caught:
                 act(scope)
@@ -314,7 +307,7 @@ def test_our_interface_says_whose_a_login_is_and_believes_no_absence(place: Data
     # The wrong anchor does not look like one that has seen nothing, also if it was assigned while
     # its connections were open.
     with pytest.raises(Unavailable, match="tenant 'globex' for this login"):
-        opened("globex").tenant("acme").latest("order-9")
+        shop(anchor="globex").tenant("acme").latest("order-9")
     assign(place.owner, "anchor_acme", "globex")
     try:
         with pytest.raises(Unavailable, match="tenant 'globex' for this login"):

@@ -118,7 +118,7 @@ def test_of_requests_at_two_servers_one_completes_and_the_thread_goes_on(
         def ask(thread: str, number: int) -> httpx.Response:
             return servers[number % 2].get(f"/{thread}", params={"asked": f"request {number}"})
 
-        for number, count in enumerate([2] * 10 + [8] * 10):
+        for number, count in enumerate([2] * 3 + [8] * 3):
             thread = f"thread-{number}"
             go.unlink(missing_ok=True)
             asked = [pool.submit(ask, thread, each) for each in range(count)]

@@ -89,15 +89,6 @@ class ByName:
 
 
 @dataclass
-class Counted:
-    inner: Any
-    built = 0
-
-    def __post_init__(self) -> None:
-        type(self).built += 1
-
-
-@dataclass
 class Squared:
     side: int
 
@@ -155,7 +146,7 @@ class Limited(pydantic.BaseModel):
 
 TYPES = [
     *(Colour, Level, Rights),
-    *(Invoice, Point, Nothing, Positive, Appender, Elsewhere, Counted, Squared, Box, ByName),
+    *(Invoice, Point, Nothing, Positive, Appender, Elsewhere, Squared, Box, ByName),
     *(Note, Swapped, Aliased, Shouting, Limited),
 ]
 CODEC = Codec(TYPES)

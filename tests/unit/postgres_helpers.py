@@ -1,13 +1,11 @@
-"""What the tests of PostgreSQL share: an administrator, a bad network, and a child process."""
+"""What the tests of PostgreSQL share: an administrator, and a bad network."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import select
 import socket
 import threading
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from safepoint.core.names import Head
@@ -109,23 +107,3 @@ class Network:
         if self.how == "after":
             server.recv(65536)  # it was done, and the answer stays here
         return True
-
-
-def forked(act: Callable[[], object]) -> str:
-    """Do it in a child of this process, and return what it said."""
-    reader, writer = os.pipe()
-    process = os.fork()
-    if not process:
-        said = "nothing"
-        try:
-            said = str(act())
-        except BaseException as error:  # noqa: BLE001  told to the parent
-            said = repr(error)
-        finally:
-            os.write(writer, said.encode())
-            os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        told = pipe.read().decode()
-    os.waitpid(process, 0)
-    return told

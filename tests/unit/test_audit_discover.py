@@ -10,13 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from safepoint import (
-    FileCheckpointStorage,
-    Keyring,
-    Ledger,
-    SigningKey,
-    SQLiteCheckpointStorage,
-)
+from safepoint import FileCheckpointStorage, Keyring, Ledger, SigningKey, SQLiteCheckpointStorage
 from safepoint.audit.looking import CHECKS, look
 from tests.unit.commands import said
 from tests.zoo.build import PLAIN, Deployed, zipped

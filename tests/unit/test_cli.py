@@ -82,6 +82,7 @@ def test_junk_for_an_argument_is_one_line(
 LINES = {
     "lint": "safepoint lint: name a PATH, or write safepoint.toml",
     "audit": "safepoint audit: name a PATH or --store NAME, or write safepoint.toml",
+    "audit dbname=db": "safepoint audit: a connection string is not a PATH: name its store in",
     "postgres --assign x": "safepoint postgres: --assign needs a DSN.",
     "postgres host=/nowhere": "The server of the database cannot be used",
     "attack --target :x": "':x' is not MODULE:NAME. Write ",
@@ -241,7 +242,7 @@ def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: obje
     for line in lines:
         status, out, err = commands.said(*line)
         assert (status, out, err.count("\n"), "hunter2" in err) == (2, "", 1, False), err
-        assert re.match(r"(DSN|storage) (shows a password|is something else)", err), err
+        assert re.match(r"(DSN|storage) (shows a password|is not a string)", err), err
 
 
 # --- how errors end -----------------------------------------------------------------------------

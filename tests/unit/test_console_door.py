@@ -5,9 +5,7 @@ from __future__ import annotations
 import logging
 import select
 import socket
-import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -31,7 +29,6 @@ from tests.unit.door_helpers import (
     Answered,
     Asked,
     Console,
-    answer,
     console,
 )
 
@@ -304,21 +301,6 @@ def test_who_connects_and_says_nothing_makes_room(own: Console) -> None:
         closed, _, _ = select.select(silent, [], [], 0)
         assert len(closed) >= CONNECTIONS
     assert logging.getLogger("asyncio").disabled  # or others write on the terminal
-
-
-def test_of_many_who_race_for_a_link_one_gets_in(own: Console) -> None:
-    link, many = bytes(own.link()), 16
-    gate = threading.Barrier(many, timeout=PATIENCE)
-
-    def race(_: int) -> bool:
-        with socket.create_connection(("127.0.0.1", own.port), PATIENCE) as connection:
-            connection.sendall(link[:-1])
-            gate.wait()
-            connection.sendall(link[-1:])
-            return bool(answer(connection).cookie)
-
-    with ThreadPoolExecutor(many) as pool:
-        assert sum(pool.map(race, range(many))) == 1
 
 
 def test_guessing_cookies_is_bounded_and_missing_ones_lock_nobody_out(own: Console) -> None:

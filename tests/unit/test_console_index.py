@@ -5,13 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ormsgpack import Ext, packb
 
 from safepoint import (
     Approver,
@@ -25,15 +24,16 @@ from safepoint import (
 )
 from safepoint.console import index as indexing
 from safepoint.console.index import PER_PAGE, Index, Spot
+from safepoint.core.codec import Codec, Converter
 from safepoint.core.names import ANSWERS, Head, digest_of
-from safepoint.core.record import Place, seal
 from safepoint.places import Store
 from safepoint.resume.answers import Answers, _chain
-from safepoint.resume.approval import Question, Reason
+from safepoint.resume.approval import QUESTION, Question, Reason
 from safepoint.resume.workflow import Run
 from safepoint.settings import read
 from safepoint.shared import questions
 from tests.house import Toy
+from tests.unit.console_driver import until
 from tests.unit.test_deciding import Office
 
 HOUR = timedelta(hours=1)
@@ -89,29 +89,18 @@ class Shop(Office):
 
     def graph(self, thread: str, questions: int) -> None:
         """Write what a graph leaves that asks several things."""
-        ledger, previous, written = self.ledger(), None, 0
-
-        def write(value: Any, kind: Any, label: str) -> Head:
-            nonlocal previous, written
-            written += 1
-            place, now = Place("invoices", "", thread, written), datetime.now(UTC)
-            said = {"kind": kind, "previous": previous, "app": "g@1", "label": label}
-            record, opened = seal(packb(value), place, self.writer, created=now, **said)
-            self.storage.append(thread, written, record)
-            previous = opened.digest
-            return opened.head
-
+        made = Converter(QUESTION, Question, lambda asked: asked.text, Question.from_text)
+        ledger = self.ledger(codec=Codec(converters=[made]))
         names = {"ns": "", "id": "1", "metadata": {"parents": {}}}
-        head = write({"checkpoint": {"v": 1}, **names}, "state", "")
+        saved = ledger.save(thread, {"checkpoint": {"v": 1}, **names}, app="g@1")
+        head = Head(saved.sequence, saved.digest)
         about: Any = {"store": "invoices", "thread": thread, "checkpoint": head, "head": head}
         sealed: Any = {"app": "g@1", "tools": digest_of(b""), "reasons": (Reason.ASKED,)}
         asked = [
-            Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0").text
+            Question(**about, **sealed, action="pay", arguments={}, scope=f"pay:{number}#0")
             for number in range(questions)
         ]
-        tag = b"\x12safepoint.Question"
-        write({"writes": [Ext(0, tag + packb(each)) for each in asked]}, "note", "x")
-        ledger.verify(thread, anchor=True)
+        ledger.note(thread, {"writes": asked}, label="x")
 
     def go_on(self, thread: str) -> None:
         question = self.pays().question(self.ledger(), thread)
@@ -363,13 +352,6 @@ def test_a_store_that_is_away_is_an_alarm_and_is_tried_again(
     (shop.folder / "away").rename(shop.folder / part)
     until(lambda: not index.alarms())
     assert threads(index) == ["order-1", "order-2"]
-
-
-def until(holds: Callable[[], bool]) -> None:
-    end = time.monotonic() + 600
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_stores_and_tenants_are_kept_apart(make: Any, opened: Any) -> None:

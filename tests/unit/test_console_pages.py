@@ -10,8 +10,7 @@ from typing import Any, Final
 import pytest
 
 from safepoint.console import pages
-from safepoint.console.pages import code, render, run_address, visible
-from safepoint.core.errors import ConfigurationError
+from safepoint.console.pages import code, run_address, visible
 from safepoint.resume.approval import shown
 from tests.unit.console_pages import HOME, every_page, question
 
@@ -114,14 +113,6 @@ def test_what_is_signed_is_shown_to_the_letter() -> None:
 def test_what_a_page_says_is_true_there(name: str, said: str, unsaid: str) -> None:
     text = Outline(every_page()[name]).text
     assert (said in text, unsaid in text) == (True, False)
-
-
-def test_a_page_says_who_signs_there() -> None:
-    given = {"error": ConfigurationError("a", "b"), "status": 409, "run": "", "came": ""}
-    for who, says in (("dana, approves", "dana, approves"), ("", "looks only")):
-        text = Outline(render("refusal", HOME, "Page", signers=who, **given)).text
-        assert text.count(says) == 3
-        assert ("signed on your terminal" in text) == bool(who)
 
 
 ACTIVE: Final = re.compile(

@@ -15,7 +15,7 @@ from safepoint.core.journal import Journal
 from safepoint.core.names import Head, stamp
 from safepoint.resume.approval import Answer, Question
 from safepoint.resume.asking import Asking, check_held
-from tests.house import DANA, KEYS, OPAL, STORE, THREAD, Counting, House, Memory, opened
+from tests.house import DANA, KEYS, OPAL, STORE, THREAD, House, Memory, opened
 
 
 class Case(House):
@@ -111,20 +111,6 @@ def test_an_accepted_loss_gives_a_new_anchor_to_the_store_and_not_to_its_journal
     anchor = SQLiteAnchor(tmp_path / "anchor" / "heads.db", create=True)
     _, after = case.ledger(anchor=anchor).accept_loss(THREAD)
     assert case.ledger(anchor=anchor).anchored(THREAD) == after
-
-
-def test_an_answer_reads_of_the_journal_what_came_since_the_last_one() -> None:
-    case, entries = Case(), Counting()
-    journal = Journal(entries, keys=Keyring(SigningKey.generate()))
-    case.book, read = case.ledger(journal=journal), list[int]()
-    for number in range(60):
-        saved = case.book.save(THREAD, {"n": number})
-        if number % 20 == 19:
-            at, before = Head(saved.sequence, saved.digest), entries.reads
-            case.question = replace(case.question, checkpoint=at, head=at)
-            case.spend(DANA.approve(case.question))
-            read.append(entries.reads - before)
-    assert read[2] == read[1]
 
 
 def test_after_an_accepted_loss_nothing_is_cut_off_the_journal_unseen() -> None:

@@ -8,7 +8,7 @@ import re
 import stat
 import time
 from collections.abc import Callable
-from contextlib import closing, suppress
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -34,7 +34,6 @@ from safepoint import (
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,
-    DecodeError,
     NotOwner,
     Unavailable,
 )
@@ -45,7 +44,6 @@ from safepoint.places import Store, open_answers
 from safepoint.resume.answers import Answers
 from safepoint.resume.workflow import Call, Run
 from safepoint.shared.desk import Desk
-from safepoint.shared.questions import open_questions
 from safepoint.stores.sqlite import SQLiteJournal
 from tests.unit.commands import said, settled
 from tests.unit.terminal import LAST, MORE, talk
@@ -163,29 +161,12 @@ def office(tmp_path: Path) -> Office:
 # --- the question, without the worker's code ----------------------------------------------------
 
 
-def test_what_is_like_an_adapters_record_is_refused_and_no_traceback(office: Office) -> None:
-    """Whoever has the writer's key, or a store of plain states, can save anything."""
-    like = [
-        {"checkpoint": 1, "ns": "", "writes": [{"value": 1}]},
-        {"checkpoint_id": [], "state": 3},
-        {"writes": 1, "early": 2},
-        ["checkpoint"],
-        None,
-    ]
-    ledger = office.ledger()
-    for number, state in enumerate(like):
-        ledger.save(f"odd-{number}", state)
-        with suppress(DecodeError):
-            assert open_questions(ledger, f"odd-{number}") == []
-    ledger.note("odd-4", {"question": 1}, label="spent/")
-    assert open_questions(ledger, "odd-4") == []
-
-
 # --- without a terminal -------------------------------------------------------------------------
 
 
 def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
-    assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
+    none = "No run was found in invoices. Check the names, and on PostgreSQL the login's tenant.\n"
+    assert office.run("waiting", "invoices") == (0, none, "")
     run = office.start(asked=Ask("pay", {"amount": 42}, timedelta(hours=4)))
     office.start("order-8", Ask("pay", {}, timedelta(hours=1)))
     office.start("order-9")
@@ -225,6 +206,9 @@ def test_a_row_quotes_what_could_mislead(office: Office) -> None:
         " on True, to '39.00'  0 of 1  "
     )
     assert "calls this thread 'Order #7'\n" in office.run("waiting", "invoices", "Order #7")[1]
+    office.ledger().save(thread_name("Order #8"), {})
+    denied = office.run("deny", "invoices", "Order #8", "--key", "dana.key")
+    assert denied == (1, "", "'Order #8' waits for nobody. Nothing was signed.\n")
     for look in ("history", "journal", "verify"):
         said = [
             office.run(look, "invoices", each)[:2] for each in ("Order #7", "t--_4frder_20_237")
@@ -293,7 +277,7 @@ def test_a_row_is_the_one_that_this_terminal_printed(
     (file,) = (runtime / "safepoint").iterdir()
     assert [stat.S_IMODE(each.stat().st_mode) for each in (file, file.parent)] == [0o600, 0o700]
     file.write_text(file.read_text().replace(office.digests()["1"], f"sha256:{'0' * 64}"))
-    assert "1 asks something else than" in denied("2")
+    assert "'1' asks something else than" in denied("2")
     file.parent.chmod(0o777)
     assert no_row.format(2, "invoices") in denied("2")
     assert office.say("deny", "1")[0] == 0  # with its digest it is a name
@@ -332,7 +316,7 @@ def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> No
 
 DANA = ("--key", "dana.key")
 REFUSED: dict[str, tuple[int, str]] = {
-    "approve invoices order-7 --key dana.key": (2, "There is no terminal to show"),
+    "approve invoices order-7 --key dana.key": (2, "The question has to be shown"),
     "approve invoices order-1 --key dana.key": (2, "There is no thread 'order-1'"),
     "approve invoices order-7 --key mally.key --digest {}": (1, "Key "),
     "approve invoices order-7 --key opal.key --digest {}": (1, "Key "),

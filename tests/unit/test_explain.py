@@ -133,18 +133,3 @@ def test_each_finding_of_the_audit_is_explained_by_its_id(
         rule = shown.partition(".")[0]
         assert (f"  - rules/#{rule.lower()}\n" in out) == (rule in RULES)
         assert (check.refusal is not None) == ("  - errors/#" in out)
-
-
-def test_a_finding_is_found_as_it_is_pasted(capsys: pytest.CaptureFixture[str]) -> None:
-    for pasted, begin in {
-        "https://example.org/some/folder/errors/#sealbroken": "SealBroken",
-        "SP23.sl01": "SP23.sl01 (warning): PLACE has SL01: ",
-    }.items():
-        assert main(["explain", pasted]) == 0
-        assert capsys.readouterr().out.startswith(begin)
-    for unknown, said in {
-        "SP04.mod": "There is no finding 'SP04.mod'. Near it: SP04.mode, ",
-        "\u202egnp": r"There is no error '\u202egnp'. List them all: ",
-    }.items():
-        assert main(["explain", unknown]) == 2
-        assert capsys.readouterr().err.startswith(said)

@@ -17,7 +17,6 @@ from safepoint import (
     InMemoryCheckpointStorage,
     InMemoryJournal,
     Keyring,
-    Ledger,
     SigningKey,
     SQLiteAnchor,
     SQLiteJournal,
@@ -25,7 +24,6 @@ from safepoint import (
 from safepoint.core.errors import ConfigurationError, InvalidId, SealBroken, Unavailable
 from safepoint.core.journal import Entry, Event, Journal
 from safepoint.core.names import stamp
-from tests.harness.crash import killed
 from tests.house import KEYS, Memory, opened
 
 WRITER = Keyring(SigningKey(bytes(range(1, 33))))
@@ -43,11 +41,6 @@ def journal_at(folder: Path, keys: Keyring = KEYS) -> Journal:
     """A journal on files, which are easy to change."""
     anchor = SQLiteAnchor(folder / "anchor/heads.db")
     return Journal(FileCheckpointStorage(folder / "journal"), keys=keys, anchor=anchor)
-
-
-def ledger_at(folder: Path) -> Ledger:
-    storage = FileCheckpointStorage(folder / "store")
-    return opened(storage, keys=WRITER, journal=journal_at(folder))
 
 
 def event(name: str = "dana", detail: str = "pay", thread: str | None = "order-7") -> Event:
@@ -151,28 +144,6 @@ def test_what_is_about_a_tenant_is_in_its_scope_alone(folder: Path) -> None:
     shutil.rmtree(folder / "journal" / "@other")
     with pytest.raises(SealBroken, match="the anchor has seen"):
         journal_at(folder).verify()
-
-
-def save_two(folder: Path) -> None:
-    ledger = ledger_at(folder)
-    ledger.save("order-7", {"step": 2})
-    ledger.save("order-8", {"step": 1})
-
-
-def test_a_killed_save_has_its_line_first_and_is_tried_again(
-    folder: Path, tmp_path_factory: Any
-) -> None:
-    """No record without a line that names its digest, whenever the writer died."""
-    ledger_at(folder).save("order-7", {"step": 1})
-    for left in killed(save_two, tmp_path_factory.mktemp("killed"), prepared=folder):
-        ledger = ledger_at(left.folder)
-        told = {e.digest for e in journal_at(left.folder).show() if e.outcome == "intended"}
-        for thread in ledger.threads():
-            assert told.issuperset(each.digest for each in ledger.history(thread))
-        ledger.save("order-7", {"step": 3})
-        assert ledger.latest("order-7").digest in {
-            e.digest for e in journal_at(left.folder).show(thread="order-7")
-        }
 
 
 def test_whatever_a_journal_of_your_own_raises_is_said_and_nothing_is_saved() -> None:

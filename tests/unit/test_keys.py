@@ -65,16 +65,6 @@ def test_a_key_leaves_the_process_by_its_file_alone(key: Key | Hidden) -> None:
     assert repr(key) in (f"{type(key).__name__}(id='{KEY.id}')", "<Hidden>")
 
 
-def test_keys_are_equal_by_what_they_are() -> None:
-    """Both halves of one key are one key."""
-    assert SigningKey(SEED) == KEY == KEY.public
-    assert len({SigningKey(SEED), KEY, KEY.public, SigningKey.generate()}) == 2
-    assert (KEY.id == KEY, SigningKey.generate() == KEY) == (False, False)
-    assert (SigningKey.generate().path, KEY.public.path) == (None, None)
-    assert not hasattr(KEY.public, "sign")
-    assert len(KEY.id) == 16
-
-
 @given(st.binary(min_size=1, max_size=64), st.binary(max_size=200))
 def test_no_login_and_no_other_signature_of_ssh_can_pass_for_one_of_ours(
     session: bytes, rest: bytes

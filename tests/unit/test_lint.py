@@ -33,9 +33,9 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
     [
         ("x = 1\n\0y = 2\n", "it is no"),
         ("-" * 20_000 + "1\n", "it is not Python that can be followed ("),
-        ("".join(f"a{n} = a{n + 1}\n" for n in range(200)) + "import a200\na0(p)\n", TANGLED),
-        ("".join(f"import m{n} as a\n" for n in range(100)) + "a.load(p)\n", TANGLED),
-        ("".join(f"from m{n} import *\n" for n in range(100)) + "load(p)\n", TANGLED),
+        ("".join(f"a{n} = a{n + 1}\n" for n in range(400)) + "import a400\na0(p)\n", TANGLED),
+        ("".join(f"import m{n} as a\n" for n in range(400)) + "a.load(p)\n" * 400, TANGLED),
+        ("".join(f"from m{n} import *\n" for n in range(400)) + "load(p)\n" * 400, TANGLED),
     ],
     ids=["null", "minus", "deep", "wide", "stars"],
 )
@@ -43,6 +43,12 @@ def test_what_cannot_be_looked_at_is_a_finding(code: str, what: str) -> None:
     (finding,) = check_source(code, "x.py")
     assert (finding.id, finding.line, finding.column) == ("SL90", 1, 1)
     assert finding.what.startswith(f"This was not looked at: {what}")
+
+
+def test_a_module_that_collects_many_others_is_looked_at() -> None:
+    """As `transformers.models` does, of which each name that it does not bind may come."""
+    code = "".join(f"from .m{n} import *\n" for n in range(400)) + "import torch\n"
+    assert [each.id for each in check_source(f"{code}globals()\ntorch.load(p)\n")] == ["SL01"]
 
 
 def test_a_call_costs_the_same_whatever_is_around_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +110,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
 @pytest.mark.parametrize(
     ("files", "paths", "code", "found"),
     [
-        ({"p/a.py": LOAD}, "p", 1, "SP23.sl01"),
+        ({"p/a.py": "", "p/b.pyx": "", "p/c.pyc": ""}, "p", 0, "SP25.skipped"),
         ({"p/a.py": LOAD}, "p nowhere", 2, "SP23.sl01"),
         ({"p/a.py": SAFE, "e/x.md": ""}, "p e", 2, "SP26.no-code"),
         ({"p/node_modules/a.py": LOAD}, "p", 2, "SP26.no-code SP25.not-entered"),
@@ -113,7 +119,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
         ({"p/.git/a.py": LOAD, "p/a.py": ""}, "p", 0, "SP25.skipped"),
         ({"p/a.py": "", "p/v/pyvenv.cfg": "", "p/v/a.py": LOAD}, "p", 2, "SP25.not-entered"),
         ({"p/app.py": SAVER, "p/test_app.py": SAVER}, "p", 1, "SP12.sl12"),
-        ({"p/a.py": "", "p/m.pkl": b"cos\nsystem\n(S'id'\ntR."}, "p", 0, ""),
+        ({"p/a.py": "", "p/__pycache__/a.pyc": "", "p/m.pkl": b"cos\nsystem\n("}, "p", 0, ""),
     ],
 )
 def test_what_is_looked_at_and_how_it_ends(

@@ -21,17 +21,6 @@ def make(*arguments: str, **environment: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, complained
 
 
-def test_a_reader_installs_a_part_of_what_a_tester_does() -> None:
-    """Nothing of PyTorch, of a framework, or of a test."""
-    assert "bootstrap.py site" in make("-n", "serve")[1]
-    assert "bootstrap.py site" not in make("-n", "test")[1]
-    parts = re.split("^#.*\n", (ROOT / "requirements.txt").read_text(), flags=re.MULTILINE)[1:]
-    site, tests, torch, _ = [set(re.findall(r"^([\w.-]+)==", each, re.M)) for each in parts]
-    assert {"mkdocs-material", "mkdocstrings", "cryptography", "ormsgpack"} <= site
-    assert {"langgraph", "pytest", "agent-framework-core"} <= tests
-    assert (torch, len(site) < len(tests) < 150) == ({"torch"}, True)
-
-
 def test_serve_is_for_this_machine() -> None:
     """Only a host that is typed as an argument of make opens the site to others."""
     for flags in ([], ["-e"]):

@@ -37,7 +37,7 @@ from safepoint.models import (
     save_checkpoint,
     seal_model,
 )
-from safepoint.models.look import Verdict, identified
+from safepoint.models.look import identified
 from safepoint.models.runtime import check_runtime
 from tests.corpus.honest import equal, honest
 from tests.unit.archive_helpers import archive, proto
@@ -52,7 +52,7 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
         with pytest.raises(ModelRefused):
             load_checkpoint(path, safe=false)  # type: ignore[arg-type]
     assert not (tmp_path / "marker").exists()
-    with pytest.warns(UnrestrictedLoad, match="nothing verified who made it"):
+    with pytest.warns(UnrestrictedLoad, match="its author was not verified"):
         load_checkpoint(path, safe=False)
     assert (tmp_path / "marker").is_dir()
 
@@ -120,7 +120,7 @@ NO_DATA = {
 def test_a_scan_says_that_it_does_not_see_past_an_array() -> None:
     """It said nothing of `os.system` there, which joblib calls."""
     found = inspect(JOBLIB[:-1] + b"cos\nsystem\n(S'id'\ntR.")
-    says = "What follows its first array is not looked into: joblib runs it."
+    says = "It was not looked at beyond its first array, but joblib runs the rest."
     assert (found.pickles[0].reason, found.plain) == (says, False)
 
 
@@ -152,20 +152,6 @@ def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> 
         load_checkpoint(tmp_path / "pipe")
 
 
-def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A sparse file of half a GiB took more than that before anybody asked what it was."""
-    path = tmp_path / "sparse.bin"
-    with path.open("wb") as file:
-        file.truncate(1 << 29)
-    path.chmod(0o666)
-    monkeypatch.setattr("safepoint.models.loading.copied", None)
-    with pytest.raises(ModelRefused, match=r"sparse\.bin is of no format that is known here"):
-        load_checkpoint(path)
-    assert inspect(path).verdict is Verdict.NOT_A_MODEL
-
-
 def test_a_file_that_changes_while_it_is_read_is_not_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,7 +165,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
 
     genuine = identified
     monkeypatch.setattr("safepoint.models.loading.identified", swapped)
-    with pytest.raises(ModelRefused, match="of no format that is known here"):
+    with pytest.raises(ModelRefused, match="of an unknown format"):
         load_checkpoint(path)
 
 
@@ -218,21 +204,21 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
 
 
 def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
+    path = tmp_path / "My model.safetensors"
     save_checkpoint(path, {"model": state_dict(), "epoch": 7}, key=KEY)
     assert load_checkpoint(path, keys=KEYS)["epoch"] == 7
-    with pytest.raises(ConfigurationError, match="has a seal, and no keys"):
+    with pytest.raises(ConfigurationError, match="has a seal, but no keys"):
         load_checkpoint(path)
     with pytest.raises(SealBroken, match="not on this keyring"):
         load_checkpoint(path, keys=Keyring(SigningKey.generate()))
-    with pytest.raises(SealBroken, match="is sealed as model"):
+    with pytest.raises(SealBroken, match="is sealed as 'My model' in"):
         load_checkpoint(path, keys=KEYS, name="other")
     renamed = path.rename(tmp_path / "other.safetensors")
     seal = Path(f"{path}.seal").rename(f"{renamed}.seal")
-    assert load_checkpoint(renamed, keys=KEYS, name="model")
+    assert load_checkpoint(renamed, keys=KEYS, name="My model")
     seal.unlink()
     with pytest.raises(NotFound, match="safepoint seal-model"):
-        load_checkpoint(renamed, keys=KEYS, name="model")
+        load_checkpoint(renamed, keys=KEYS, name="My model")
 
 
 @pytest.mark.parametrize("data", [b"GGUF\3\0\0\0" + bytes(9), b"text", b"PK\3\4", b""])

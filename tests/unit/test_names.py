@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from safepoint.core.errors import InvalidId
 from safepoint.core.names import check_name, thread_name, thread_text
 from tests.vectors import FOLDER
 
@@ -21,11 +19,6 @@ TEXTS = st.one_of(
     st.builds(str.__add__, st.sampled_from(["t--", "b--", "h--"]), st.text("abc27_-", max_size=61)),
     st.sampled_from([*VECTORS, *VECTORS.values(), "CON", "\ud800", "é", "e\u0301"]),
 )
-
-
-def test_what_is_no_text_has_no_name() -> None:
-    with pytest.raises(InvalidId, match=r"^7 is not text"):
-        thread_name(7)  # type: ignore[arg-type]
 
 
 @given(TEXTS, TEXTS)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Ledger, SigningKey, VerifyingKey, open_ledger
+from safepoint import Approver, Ledger, SigningKey, open_ledger
 from safepoint.core.errors import SealBroken
 from safepoint.places import default_places, key_files, open_answers, open_journal
 from safepoint.stores import disk
@@ -201,7 +201,7 @@ def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
     for command in ("init invoices", "keys invoices --rotate records"):
         status, out, err = said(*command.split(), "--config", "safepoint.toml")
         assert (status, out) == (2, "")
-        assert "says where store invoices is, and this is for the default places." in err
+        assert "names places of store invoices, and this command uses the default ones." in err
     assert tree(home) == []
 
 
@@ -280,35 +280,4 @@ def test_a_rotation_that_is_killed_anywhere_goes_on_at_the_next_call(
         assert len(keys_of_records()) == 2
 
 
-def test_a_key_is_made_once_and_its_public_half_is_another_file() -> None:
-    Path("keys").mkdir(mode=0o700)
-    assert said("new-key", "keys/a.key")[0] == 0
-    assert VerifyingKey.from_file("keys/a.key.pub") == SigningKey.from_file("keys/a.key").public
-    Path("keys/a.key.pub").rename("keys/b.key.pub")
-    for file in ("keys/a.key", "keys/b.key", "no/a"):
-        status, out, err = said("new-key", file)
-        assert (status, out, err.count("\n")) == (2, "", 1)
-    assert {each.name for each in Path("keys").iterdir()} == {"a.key", "b.key.pub"}
-
-
 # --- move
-
-
-def test_unsigned_state_is_moved_by_what_it_is() -> None:
-    (old := Path("old")).mkdir(mode=0o700)
-    (old / "order-1.json").write_text('{"amount": 1}')
-    unused()
-    noun, command = "1 file", "move old invoices"
-    status, out, _ = said(*command.split())
-    first, totals, nothing = out.splitlines()
-    assert (status, first.partition(" ")[2][:28]) == (0, "would be sealed as order-1, ")
-    assert totals == f"{noun}: 1 would be sealed, 0 there already, 0 refused."
-    assert nothing.startswith("Nothing was written.")
-    assert said("verify", "invoices")[0] == 2
-    for counts in ("1 sealed, 0 there already", "0 sealed, 1 there already"):
-        status, out, err = said(*command.split(), "--vouch")
-        assert (status, out.splitlines()[0], err) == (0, f"{noun}: {counts}, 0 refused.", "")
-    assert {entry.what for entry in open_journal("invoices").show()} == {"move", "save"}
-    status, out, err = said(*command.split(), "--vouch", "--tenant", "acme", "--report", "acme")
-    assert (status, out.partition(" sealed")[0], err) == (0, f"{noun}: 1", "")
-    assert said("verify", "invoices")[1].startswith("2 threads verified, ")

@@ -122,20 +122,6 @@ def test_what_are_no_parts_or_cannot_begin_a_role_is_refused(wrong: dict[str, An
         statements(**wrong)
 
 
-def test_it_does_not_wait_for_ever_for_a_lock_that_anybody_can_hold(
-    database: Database, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "safepoint.stores.postgres.schema._OPTIONS",
-        "-c search_path=pg_catalog,pg_temp -c lock_timeout=100ms",
-    )
-    with psycopg.connect(database.worker(1)) as holder:
-        holder.execute("select pg_advisory_xact_lock(%s)", (0x53465054,))
-        assert "holds what this waited for" in refused(
-            Unavailable, lambda: create_schema(database.owner)
-        )
-
-
 def test_the_command_makes_it_prints_it_and_says_in_one_line_what_is_wrong(
     database: Database, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,7 +130,7 @@ def test_the_command_makes_it_prints_it_and_says_in_one_line_what_is_wrong(
 
     monkeypatch.setenv("OWNER", database.owner)
     monkeypatch.setenv("WORKER", database.worker(1))
-    assert command("env:OWNER") == (0, "All of it is there already.\n", "")
+    assert command("env:OWNER") == (0, "Everything is there already.\n", "")
     code, printed, _ = command("--part", "anchor", "--prefix", "x")
     assert (code, printed.strip()) == (0, statements(parts=("anchor",), prefix="x"))
     code, _, said = command("env:WORKER")

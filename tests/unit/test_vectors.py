@@ -33,7 +33,7 @@ from safepoint.core.keys import Key, VerifyingKey
 from safepoint.core.names import Head, thread_name, thread_text
 from safepoint.core.record import Place, open_sealed
 from tests.harness.blocks import ROOT, expand
-from tests.vectors import FOLDER, PAGE, files, shown, write
+from tests.vectors import FOLDER, PAGE, files, shown
 from tests.vectors.approvals import OPENS
 
 Vector = dict[str, Any]
@@ -75,14 +75,6 @@ def test_the_vector_on_the_page_is_the_published_one() -> None:
     for shown_once in (f'"{RECORDS[0]["opens"]["digest"]}"', f"\n{record}\n"):
         assert text.count(shown_once) == 1
         assert shown(text.replace(shown_once, "\n")) == text
-
-
-def test_one_command_makes_the_files_and_the_page_again(tmp_path: Path) -> None:
-    (tmp_path / "page.md").write_text('```{ .json data-write="vector.json" }\n{}\n```\nrest\n')
-    write(tmp_path, tmp_path / "page.md")
-    assert {name: (tmp_path / name).read_text() for name in files()} == files()
-    vector = (tmp_path / "page.md").read_text().split("\n", 1)[1].removesuffix("```\nrest\n")
-    assert json.loads(vector) == RECORDS[0]
 
 
 # ---------------------------------------------------------------- the implementation
@@ -414,13 +406,6 @@ def test_the_verifier_shares_no_code_with_the_package() -> None:
     packages = {(name or "").partition(".")[0] for name in names}
     standard = {"base64", "hashlib", "json", "math", "re", "struct", "datetime"}
     assert packages == {*standard, "cryptography"}
-
-
-def test_the_verifier_ends_with_two_of_the_vectors() -> None:
-    whole = (ROOT / "snippets/verify_record.py").read_text(encoding="utf-8")
-    its_own = whole.split("# --8<-- [end:names]\n")[1].split("\nkey_id, ")[0]
-    published = {n: RECORDS[n - 1]["record"].encode("latin-1") for n in (1, 2)}
-    assert verifier(its_own)["records"] == published
 
 
 CHECKS: Final = [

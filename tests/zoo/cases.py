@@ -23,6 +23,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
     open_ledger,
 )
+from safepoint.models import seal_model
 from safepoint.resume.answers import Answers
 from tests.house import rewrite
 from tests.unit.commands import said
@@ -92,9 +93,12 @@ def of_kind(kind: str) -> Put:
     return case
 
 
-def _planted(
-    case: Put, *, database: bool, what: str, found: tuple[str, ...], status: int
+def stored(
+    what: str, *found: str, status: int = 1, database: bool = False
 ) -> Callable[[Plant], Plant]:
+    """Put what is done to a store, in files or in SQLite, into the zoo."""
+    case = of_kind("A store in SQLite" if database else "A store in files")
+
     def put(plant: Plant) -> Plant:
         def build(root: Path) -> list[str]:
             deployed = Deployed(root, database=database)
@@ -105,18 +109,6 @@ def _planted(
         return plant
 
     return put
-
-
-def stored(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
-    """Put what is done to a store in files into the zoo."""
-    case = of_kind("A store in files")
-    return _planted(case, database=False, what=what, found=found, status=status)
-
-
-def in_database(what: str, *found: str, status: int = 1) -> Callable[[Plant], Plant]:
-    """Put what is done to a store in SQLite into the zoo."""
-    case = of_kind("A store in SQLite")
-    return _planted(case, database=True, what=what, found=found, status=status)
 
 
 case = of_kind("A store in files")
@@ -184,6 +176,15 @@ def never_anchored(deployed: Deployed) -> None:
 @stored("The secret key is in the store.", "SP04.other-kind state/key, SP08.inside state/key")
 def key_in_the_store(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.storage / "key")
+
+
+@case(
+    "The settings name a key below a file.",
+    "SP02.not-verified state, SP22.other-kind keys/key, SP22.unsafe keys/key/key",
+    "SP22.unseen keys/key/key",
+)
+def key_below_a_file(root: Path) -> list[str]:
+    return Deployed(root).arguments(key=[root / "keys/key/key"])
 
 
 @case(
@@ -324,22 +325,18 @@ def good_revoked_operator(root: Path) -> list[str]:
     return told
 
 
-@case(
-    "Everybody can write the folder of the answers, so what is signed there is not read.",
-    "SP01.readable answers, SP04.writable answers",
-)
-def writable_answers(root: Path) -> list[str]:
+@case("Somebody edited an operator's hold, to let the run go on.", "SP31.seal-broken order-7")
+def edited_hold(root: Path) -> list[str]:
     arguments = _with_answers(root)
-    (root / "answers").chmod(0o777)
+    edit = "UPDATE checkpoints SET record = replace(record, 'omar', 'otto')"
+    database(root / "answers/answers.db", edit)
     return arguments
 
 
-case = of_kind("A store in SQLite")
-
-
-@in_database(
+@stored(
     "A pickle is a record of the database. No key was given.",
     "SP02.no-key state/checkpoints.db, SP03.record order-7",
+    database=True,
 )
 def pickle_in_a_row(deployed: Deployed) -> list[str]:
     deployed.closed()
@@ -348,7 +345,7 @@ def pickle_in_a_row(deployed: Deployed) -> list[str]:
     return [str(deployed.storage)]
 
 
-@in_database("The secret key is next to the database.", "SP08.inside state/key")
+@stored("The secret key is next to the database.", "SP08.inside state/key", database=True)
 def key_beside_the_database(deployed: Deployed) -> None:
     shutil.copy(deployed.root / "keys/key", deployed.root / "state/key")
 
@@ -366,22 +363,14 @@ def agent_framework_folder(root: Path) -> None:
 
 
 @case(
-    "The same, with rows that are pickles.",
-    "SP03.pickle-rows state/langgraph.db, SP10.row-types state/langgraph.db",
-    "SP12.unsealed-state state/langgraph.db, SP19.unsigned-approvals state/langgraph.db",
-)
-def langgraph_pickles(root: Path) -> None:
-    others.langgraph(root / "state/langgraph.db", pickles=b"\x80\x04K\x01.")
-
-
-@case(
-    "The same, with a pickle that runs code.",
+    "A database of LangGraph's `SqliteSaver` with a pickle that runs code, in a row"
+    " that says msgpack.",
     "SP03.pickle-rows state/langgraph.db, SP03.runs-code state/langgraph.db",
     "SP10.row-types state/langgraph.db, SP12.unsealed-state state/langgraph.db",
     "SP19.unsigned-approvals state/langgraph.db",
 )
 def langgraph_runs_code(root: Path) -> None:
-    others.langgraph(root / "state/langgraph.db", pickles=EVIL)
+    others.langgraph(root / "state/langgraph.db", pickles=EVIL, kind="msgpack")
 
 
 @case(
@@ -493,13 +482,14 @@ def unsafe_loads(root: Path) -> None:
     write(root / "app/read.py", 'import pickle\n\npickle.load(open("x", "rb"))\n')
 
 
-SEALED: Final = "SP24.not-verified models/net.safetensors"
+GGUF, SEALED = (f"SP24.not-verified models/net.{each}" for each in ("gguf", "safetensors"))
 
 
-@case("A model as safetensors, with its seal.", SEALED, status=0)
+@case("A model as safetensors, and one of GGUF, with their seals.", GGUF, SEALED, status=0)
 def good_model(root: Path) -> list[str]:
-    safetensors(root / "models/net.safetensors", sealed=key(root))
-    return [str(root / "models")]
+    made = safetensors(root / "models/net.safetensors", sealed=key(root))
+    seal_model(write(made.with_suffix(".gguf"), b"GGUF\3" + bytes(19)), key=key(root))
+    return [str(made.parent)]
 
 
 case = of_kind("What cannot be seen")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +14,7 @@ from safepoint.audit.accepting import accept, entries
 from safepoint.audit.finding import FAILED, Severity, worst_first
 from safepoint.audit.formats import FORMATS
 from safepoint.audit.looking import look
+from safepoint.places import is_connection
 from safepoint.settings import SEVERITIES, Settings, read, read_for_audit
 from safepoint.shared.terminal import add
 
@@ -25,30 +27,30 @@ def commands(sub: Any) -> None:
         "lint",
         "find loads in code that can run what a file says",
         _audit,
-        description="Find loads that can run what a file says: the audit of code alone. Nothing is"
+        description="Find loads that can run what a file says: only the audit of code. Nothing is"
         " imported or run.",
         epilog=f"{status} Allow one on its line: # safepoint: allow SL02 REASON",
     )
     lint.add_argument("path", metavar="PATH", nargs="*", help="a file, or a folder of code")
-    lint.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
+    lint.add_argument("--format", choices=FORMATS, default="text", help="output format (text)")
     lint.set_defaults(is_code=True, store=None, fail_on=None)
     parser = add(
         sub,
         "audit",
         "check stores, state, models and code",
         _audit,
-        description="Check stores, state of other frameworks, models and code: each path is found"
-        " out by its content. Without any, what safepoint.toml names. Nothing is changed.",
+        description="Check stores, state of other frameworks, models and code: each path is"
+        " identified by its content. Without any, what safepoint.toml names. Nothing is changed.",
         epilog=f"{status} --fail-on says which findings count.",
     )
     parser.set_defaults(is_code=False)
-    path = "a folder or a file: a store, a database, models, code, or all of these"
-    parser.add_argument("path", metavar="PATH", nargs="*", help=path)
+    what = "a folder or a file: a store, a database, models, code, or all of these"
+    parser.add_argument("path", metavar="PATH", nargs="*", help=what)
     what = "a store of the settings, or of the default places"
     parser.add_argument("--store", metavar="NAME", help=what)
-    what = "from which severity on a finding fails the audit (warning)"
+    what = "the lowest severity that fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
-    parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="output format (text)")
 
 
 def _audit(options: argparse.Namespace) -> int:
@@ -58,9 +60,8 @@ def _audit(options: argparse.Namespace) -> int:
     fail_on = cast("Severity", options.fail_on or settings.fail_on)
     paths, stores = _named(options, settings)
     known = read(options.config) if options.store else settings
-    report = look(
-        paths, {name: partial(known.store, name) for name in stores}, is_code=options.is_code
-    )
+    opens = {name: partial(known.store, name) for name in stores}
+    report = look(paths, opens, is_code=options.is_code)
     failed = [each for each in report.findings if each.id == FAILED]
     found = accept(report.findings, accepted, settings.folder, datetime.now(UTC).date())
     report = replace(report, findings=tuple(worst_first(found)), settings=settings.file)
@@ -76,13 +77,12 @@ def _audit(options: argparse.Namespace) -> int:
 def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], list[str]]:
     """Return the paths and the stores that the options name, or else those of the settings."""
     paths, names = options.path, [options.store] if options.store else []
-    if any(each.startswith(("postgresql://", "postgres://")) for each in paths):
-        options.refuse("a connection string is not a PATH: name a store of it in safepoint.toml")
+    if any(is_connection(each) and not os.path.lexists(each) for each in paths):
+        do = "name its store in safepoint.toml, and that by --store NAME"
+        options.refuse(f"a connection string is not a PATH: {do}")
     if not paths and not names:
         paths, names = settings.paths, [] if options.is_code else settings.stores
     if not paths and not names:
         what = "PATH" if options.is_code else "PATH or --store NAME"
-        options.refuse(
-            f'name a {what}, or write safepoint.toml with [audit] and paths = ["src"] in it'
-        )
+        options.refuse(f'name a {what}, or write safepoint.toml: [audit] with paths = ["src"]')
     return paths, names

@@ -33,6 +33,7 @@ _FOUND: Final = {
     Verdict.TORCH: "SP25.torch",
     Verdict.PICKLE: "SP25.pickle",
 }
+_READ_ELSEWHERE: Final = (Format.GGUF, Format.ONNX, Format.TFLITE)  # by programs without pickle
 _IT: Final = re.compile(r"(It|The file)(?= )")
 
 
@@ -69,17 +70,18 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     values = {"what": what, "do": found.do, "kind": kind.sentence}
     if verdict not in _WORST and kind is not Format.UNCLEAR and _lies(file, kind):
         yield finding("SP25.lies", file, **values)
-    elif verdict in _FOUND:
+    elif verdict in _FOUND and not (kind in _READ_ELSEWHERE and _is_sealed(file)):
         yield finding(_FOUND[verdict], file, **values)
     elif verdict is Verdict.NOT_A_MODEL:
         if kind is Format.SEALED or not _NAMES.search(file):
             return
         yield finding("SP25.named", file, **values)
-    if verdict is Verdict.RUNS_CODE or found.code:
-        return  # a seal would vouch for it
-    seal = seal_beside(file)
-    is_sealed = seal is not None and is_seal_of_model(_text(seal))
-    yield finding("SP24.not-verified" if is_sealed else "SP24.unsealed", file)
+    if verdict is not Verdict.RUNS_CODE and not found.code:  # for which a seal would vouch
+        yield finding("SP24.not-verified" if _is_sealed(file) else "SP24.unsealed", file)
+
+
+def _is_sealed(file: str) -> bool:
+    return (seal := seal_beside(file)) is not None and is_seal_of_model(_text(seal))
 
 
 def _lies(file: str, kind: Format) -> bool:
@@ -94,8 +96,7 @@ def is_code(path: str) -> bool:
     if suffix:
         return suffix in _CODE
     with suppress(OSError):
-        first = _text(path, 200).split(b"\n", 1)[0]
-        return _RUN_BY.match(first) is not None
+        return _RUN_BY.match(_text(path, 200)) is not None
     return False
 
 
@@ -115,12 +116,9 @@ def loads(code: Iterable[str]) -> Iterator[Finding]:
             if is_test and load.id in _KEPT:
                 continue
             known, cell = IDS[load.id], f"cell {load.cell}:" if load.cell else ""
-            said = {
-                "place": f"{shell(file)}:{cell}{load.line}:{load.column}",
-                "load": load,
-                "fix": known.fix,
-            }
-            yield finding(f"{known.rule}.{load.id.lower()}", file, **said)
+            place = f"{shell(file)}:{cell}{load.line}:{load.column}"
+            name = f"{known.rule}.{load.id.lower()}"
+            yield finding(name, file, place=place, load=load, fix=known.fix)
 
 
 def safety_test(root: str, code: Iterable[str], files: Iterable[str]) -> list[Finding]:

@@ -30,7 +30,7 @@ from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey, read_key_file
 from safepoint.core.names import check_name, thread_name, thread_text, with_tenant
 from safepoint.places import REVOKED, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
-from safepoint.shared.desk import Desk, Verb, Wait
+from safepoint.shared.desk import Desk, Verb, Wait, thread_shown
 from safepoint.shared.states import brief
 from safepoint.shared.terminal import (
     add,
@@ -57,7 +57,7 @@ def commands(sub: Any) -> None:
     denying = _signing(sub, "deny", _answer, "deny what a run asks: sign it with your key")
     denying.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
     for each, verb in ((approving, "approve"), (denying, "deny")):
-        each.add_argument("--digest", metavar="SHA256", help="of the question, as waiting has it")
+        each.add_argument("--digest", metavar="SHA256", help="from the list of safepoint waiting")
         each.set_defaults(verb=verb)
     holding = _signing(sub, "hold", _order, "hold a run: no worker continues it")
     holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
@@ -66,9 +66,9 @@ def commands(sub: Any) -> None:
     people = add(sub, "people", "list, add or remove who may approve or hold", _people, "NAME")
     add_format(people)
     changing = people.add_mutually_exclusive_group()
-    what = "let somebody approve, by their public key"
+    what = "add somebody, by their public key"
     changing.add_argument("--add", nargs=2, metavar=("PERSON", "FILE"), help=what)
-    what = "end what somebody may do: their key is revoked"
+    what = "remove somebody: their key is revoked"
     changing.add_argument("--remove", metavar="PERSON", help=what)
     flag(people, "--operator", "as an operator, who holds runs, instead of an approver")
 
@@ -89,13 +89,14 @@ def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = Fals
 
 
 def _waiting(options: argparse.Namespace) -> int:
-    waits, alarms = list[Wait](), list[dict[str, str]]()
+    waits, alarms, seen = list[Wait](), list[dict[str, str]](), 0
     framework = options.thread and thread_name(options.thread)  # its id there
     with ExitStack() as stack:
         for desk in _opened(options, stack).scopes():
             for thread in desk.ledger.threads():
                 if options.thread is not None and thread not in (options.thread, framework):
                     continue
+                seen += 1
                 try:
                     waits += desk.waits(thread, approved=True)
                 except ThreadDeleted:
@@ -116,7 +117,10 @@ def _waiting(options: argparse.Namespace) -> int:
     lines += [f"ALARM: {each['thread']}: {each['error']}: {each['message']}" for each in alarms]
     for line in lines:
         print("\n".join(rows(line, 1)))
-    if not waits:
+    if not seen:
+        do = "Check the names, and on PostgreSQL the login's tenant."
+        print(f"No run was found in {options.name}. {do}")
+    elif not waits:
         print(f"Nothing {'else ' * bool(alarms)}waits in {options.name}.")
     return 1 if alarms else 0
 
@@ -128,11 +132,10 @@ _HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
 def _row(wait: Wait) -> list[str]:
     """Return what a person decides by: the rest of the question is shown before they sign it."""
     asked, people = wait.question, [*(no.approver for no in wait.no), *(o.by for o in wait.holds)]
-    text = thread_text(asked.thread)
     state = f"{len(wait.yes)} of {wait.needed}" if wait.state == "waiting" else wait.state
     given = ", ".join(f"{brief(name)} {brief(each)}" for name, each in asked.arguments.items())
     return [
-        with_tenant(wait.ledger.tenant_name, brief(text) if text else asked.thread),
+        thread_shown(wait.ledger, asked.thread),
         f"{brief(asked.action)}{': ' * bool(given)}{given}",
         " ".join([state, *people]),
         when(datetime.fromisoformat(asked.until)) if asked.until else "-",
@@ -208,7 +211,7 @@ def _answer(options: argparse.Namespace) -> int:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "approver"), _begun(desk, options.thread)
         if desk.ledger.anchor is None and verb == "deny":
-            print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
+            print("No anchor: this may be an old question. Denying it is safe.", file=sys.stderr)
         wait = desk.choose(thread, digest)
         desk.check_open(wait, verb, person)
         if not _is_meant(wait, verb, options.digest):
@@ -220,7 +223,7 @@ def _answer(options: argparse.Namespace) -> int:
     did = f"{person} {signed.verdict} {shown(wait.question.action)} in {_row(wait)[0]}."
     print(f"{did}\nThe question was {wait.digest}.")
     if verb == "approve":
-        print(f"A worker has to find it before {when(signed.expires)}.")
+        print(f"It counts if a worker uses it before {when(signed.expires)}.")
     return 0
 
 
@@ -264,7 +267,7 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
     if not (os.isatty(0) and os.isatty(2)):
         if digest is None:
             raise ConfigurationError(
-                "There is no terminal to show the question on.",
+                "The question has to be shown on a terminal.",
                 f"Look at it with safepoint waiting {wait.ledger.store} {wait.name}, and name its"
                 " --digest.",
             )
@@ -279,9 +282,8 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
     name, what = wait.question.thread, "yes" if verb == "approve" else "no"
     text = thread_text(name) or ""  # as a framework has it; a client may have chosen it
     names = [name, wait.name, *([text] if text.strip() and text.isprintable() else [])]
-    return (
-        typed(f"Type the thread's name to sign this {what}; anything else signs nothing: ") in names
-    )
+    prompt = f"Type the thread's name to sign this {what}; anything else signs nothing: "
+    return typed(prompt) in names
 
 
 # --- hold and release
@@ -301,7 +303,7 @@ def _order(options: argparse.Namespace) -> int:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "operator"), desk.thread(options.thread)
         operator = _signer(options, person)
-        which = f"by {person}: {with_tenant(desk.ledger.tenant_name, thread)}."
+        which = f"by {person}: {thread_shown(desk.ledger, thread)}."
         if "reason" in options:
             order = desk.hold(thread, operator, why=options.reason)
             said = f"Held {which} No step runs until it is released.\nThe hold is {order.hold}."
@@ -357,12 +359,12 @@ def _people(options: argparse.Namespace) -> int:
     name = check_name("approver", options.remove)
     file, gone = Path(folder, f"{name}.pub"), Path(folder, REVOKED)
     if not os.path.lexists(file):
-        look = f"Look who is: safepoint people {options.name}"
-        raise NotFound(f"{name} is not among those.", look)
+        look = f"See who is: safepoint people {options.name}"
+        raise NotFound(f"{name} is not on the list.", look)
     key = VerifyingKey.from_file(file)
     disk.create_root(str(gone))
     file.rename(gone / f"{name}.{key.id}.pub")
     print(f"{name} may no longer {what} in {options.name}: key {key.id} is revoked.")
-    left = "What they held stays held" if options.operator else "What they approved counts no more"
+    left = "Their holds stay" if options.operator else "Their approvals no longer count"
     print(f"{left}. Restart each worker, so that it knows.")
     return 0

@@ -24,7 +24,7 @@ from typing import IO, Any, BinaryIO, Final, NamedTuple
 from safepoint.core.codec import Codec
 from safepoint.core.errors import DecodeError, InvalidId, LimitExceeded, NotFound, SealBroken, shell
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name, thread_name
+from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name, thread_name, thread_text
 from safepoint.core.record import Place, open_sealed, seal
 from safepoint.models.look import opened
 
@@ -107,18 +107,19 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             record = file.read(DEFAULT_LIMITS.record_bytes + 1)
     except NotFound:
         raise NotFound(
-            f"{shown} has no seal: there is no {shell(beside)}.",
-            "Nothing was loaded. Bring the seal along with the model, or ask whoever made it to"
-            f" seal it. If that was you: safepoint seal-model {shown} --key KEY",
+            f"{shown} has no seal: {shell(beside)} is missing.",
+            "Nothing was loaded. Copy the seal along with the model, or ask the author to seal"
+            " it. If that was you: safepoint seal-model {shown} --key KEY",
         ) from None
     try:
         payload = open_sealed(record, place, keys, use="model").payload
     except (SealBroken, LimitExceeded) as error:  # let it speak of the file
         if error.kind in ("place", "tenant"):
             header = json.loads(record.split(b"\n", 2)[1])
+            sealed = shell(thread_text(header["thread"]) or header["thread"])
             raise SealBroken(
-                f"{shown} is sealed as {header['thread']} in {header['store']}.",
-                f"If you renamed it, give its name, {header['thread']} (name=, or --name). If not,"
+                f"{shown} is sealed as {sealed} in {header['store']}.",
+                f"If you renamed it, give its name, {sealed} (name=, or --name). If not,"
                 " somebody put it there: restore the one that belongs there.",
                 "place",
             ) from None
@@ -136,7 +137,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             return Sealed(place.thread, tree, size, rest)
     raise SealBroken(
         f"The seal of {shown} does not speak of a model.",
-        "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
+        "Nothing was loaded. Seal the model again with save_checkpoint or seal_model.",
     )
 
 

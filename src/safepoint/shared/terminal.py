@@ -112,7 +112,7 @@ def flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Add the option for output that a program reads."""
-    what = "how to say it (text)"
+    what = "output format (text)"
     parser.add_argument("--format", choices=("text", "json"), default="text", help=what)
 
 
@@ -245,7 +245,7 @@ def keyring_of(paths: Sequence[str], *, signs: bool = True) -> Keyring:
     """
     keys = [key_of(path) for path in reversed(paths)]
     if not signs:
-        keys = [_public(key) for key in keys]
+        keys = [key.public if isinstance(key, SigningKey) else key for key in keys]
     elif keys and isinstance(keys[-1], SigningKey):
         return Keyring(keys[-1], verify=keys[:-1])
     return Keyring(verify=keys)
@@ -263,10 +263,6 @@ def beginning(path: str, most: int) -> bytes:
     with suppress(OSError, ValueError), open_regular(os.path.realpath(path)) as file:
         return file.read(most)
     return b""
-
-
-def _public(key: Key) -> Key:
-    return key.public if isinstance(key, SigningKey) else key
 
 
 def imported(named: str, example: str) -> Any:
@@ -312,10 +308,7 @@ def rows(line: str, screen: int) -> Iterator[str]:
 def table(lines: Sequence[Sequence[str]]) -> list[str]:
     """Return lines whose cells stand below one another."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
 def when(moment: datetime) -> str:
@@ -419,8 +412,8 @@ def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
         terminal = Path("/dev/tty").open("r+b", buffering=0)  # noqa: SIM115
     except OSError:
         raise Unsafe(
-            "There is no terminal to type a passphrase on.",
-            "Nothing was signed or written. Do it on one, or use a key without a passphrase, in a"
+            "A passphrase has to be typed on a terminal.",
+            "Nothing was signed or written. Run it on one, or use a key without a passphrase, in a"
             " file of its own.",
         ) from None
     with terminal, open(terminal.fileno(), "w", closefd=False) as screen:

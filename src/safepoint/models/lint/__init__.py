@@ -136,9 +136,8 @@ _MAGIC: Final = re.compile(r"\s*(?:%{1,2}[A-Za-z_]|!(?!=)|\?).*|.*\?\s*")
 def _check_notebook(data: bytes) -> Iterator[Load]:
     try:
         cells = _code_cells(data)
-    except (ValueError, RecursionError) as error:
-        why = "nested too deeply" if isinstance(error, RecursionError) else error
-        yield _unseen(f"it is not a notebook ({why})")
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        yield _unseen(f"it is not a notebook ({type(error).__name__})")
         return
     whole: list[str] = []
     places: list[tuple[int, int]] = []  # of each line: its cell, and the lines before that
@@ -158,18 +157,8 @@ def _check_notebook(data: bytes) -> Iterator[Load]:
 
 
 def _code_cells(data: bytes) -> list[tuple[int, str]]:
-    content = json.loads(data)
-    cells = content.get("cells") if isinstance(content, dict) else None
-    if not isinstance(cells, list):
-        raise ValueError("no list of cells")  # noqa: TRY004  all of it is one kind of error
-    found = []
-    for number, cell in enumerate(cells, 1):
-        if not isinstance(cell, dict):
-            raise ValueError("a cell of an unknown form")  # noqa: TRY004
-        if cell.get("cell_type") == "code":
-            source = cell.get("source", "")
-            found.append((number, "".join(map(str, source if source else ""))))
-    return found
+    cells = [*enumerate(json.loads(data)["cells"], 1)]
+    return [(n, "".join(each["source"])) for n, each in cells if each["cell_type"] == "code"]
 
 
 def _python_of(text: str) -> str:
@@ -218,7 +207,7 @@ def _allowed(findings: list[Load], comments: list[_Comment]) -> Iterator[Load]:
         ids = [name.strip().upper() for name in (mark[1] or "").split(",") if name.strip()]
         odd = [name for name in ids if name not in IDS or name in ("SL90", "SL91")]
         what = "" if ids else "It does not say what it allows."
-        what = what or (f"{quoted(odd[0])} is nothing that can be allowed." if odd else "")
+        what = what or (f"{quoted(odd[0])} is not an id that can be allowed." if odd else "")
         if not what and len(mark[2].split()) < 2:
             what = f"It allows {', '.join(ids)} without a reason."
         idle = []
@@ -232,7 +221,7 @@ def _allowed(findings: list[Load], comments: list[_Comment]) -> Iterator[Load]:
             else:
                 idle.append(name)
         if idle:
-            what = f"It allows {', '.join(idle)}, and there is no such finding left."
+            what = f"It allows {', '.join(idle)}, but nothing there needs it any more."
         if what:
             yield Load(0, line, column + 1 + mark.start(), "SL91", what)
     yield from left

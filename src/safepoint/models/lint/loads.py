@@ -6,21 +6,18 @@ import ast
 import re
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 from safepoint.models.lint.answers import Found, answers_in, threads_in
-from safepoint.models.lint.names import DATA, Names, parameters
+from safepoint.models.lint.names import DATA, Names, keywords, parameters
 
-VARIABLE: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
-VARIABLE_WHAT: Final = f"{VARIABLE} lets every load without a flag run what the file says."
-ON: Final = frozenset({"1", "y", "yes", "true"})
-"""The values of the variable that torch takes for a yes."""
-
+_VARIABLE: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
+_ON: Final = frozenset({"1", "y", "yes", "true"})  # its values that torch takes for a yes
 _Judged = tuple[str, str]  # an id, and what stands there, as a sentence
 
 _TORCH: Final = {name: kind for kind, names in DATA["torch"].items() for name in names}
 _EXACT: Final = {name: kind for kind, names in DATA["exact"].items() for name in names}
-_OFF: Final = {name: (is_on, re.compile(f), do) for name, (is_on, f, do) in DATA["off"].items()}
+_OFF: Final[dict[object, Any]] = DATA["off"]
 _LOOSE: Final = {name: (kind, says) for name, (kind, says) in DATA["serializer"].items()}
 _LIKE: Final = {kind: re.compile(like) for kind, like in DATA["like"].items()}
 _SAYS: Final = {kind: (name, says) for kind, (name, says) in DATA["says"].items()}
@@ -28,7 +25,8 @@ _LOOKS: Final = frozenset(DATA["functions"]["looks"])
 _MOCKS: Final = frozenset({"mock", "unittest", "inspect"})
 _PARTIALS: Final = {"functools.partial", "functools.partialmethod"}
 _SETTERS: Final = frozenset({"__setitem__", "putenv", "setdefault", "setenv", "setitem"})
-_NEVER: Final = re.compile(r"(?!)")
+_VALUES: Final = ast.Name | ast.Attribute | ast.Subscript | ast.Call
+_NO: Final = ast.Constant(None)
 
 
 def loader_of(name: str) -> str | None:
@@ -51,15 +49,14 @@ def loader_of(name: str) -> str | None:
 
 def _given(call: ast.Call, name: str, place: int | None = None) -> ast.expr | None:
     """Return an argument of a call, by keyword or by its place."""
-    named = [each.value for each in call.keywords if each.arg == name]
     by_place = call.args[place : place + 1] if place is not None else []
     starred = any(isinstance(each, ast.Starred) for each in call.args[: (place or 0) + 1])
-    return next(iter(named or ([] if starred else by_place)), None)
+    return keywords(call).get(name, None if starred or not by_place else by_place[0])
 
 
 def _judge(loader: str, shown: str, call: ast.Call, skip: int = 0) -> _Judged | None:
     """Say what is wrong with a call. `skip` is 1 if its first argument is the function."""
-    opaque = any(each.arg is None for each in call.keywords)
+    opaque = None in keywords(call)
     if loader == "numpy":
         allow = _given(call, "allow_pickle", skip + (1 if shown.endswith("read_array") else 2))
         starred = any(isinstance(each, ast.Starred) for each in call.args)
@@ -72,6 +69,8 @@ def _judge(loader: str, shown: str, call: ast.Call, skip: int = 0) -> _Judged | 
         return kind, f"{shown} {says}."
     if loader == "saver":
         return "SL12", f"{shown} stores checkpoints unsigned."
+    if loader == "decode" and not opaque and _is(_given(call, "allowed_types") or _NO, None):
+        return "SL08", f"{shown} without allowed_types unpickles anything."
     if loader in _LIKE:
         return next((_LOOSE[name] for name in _LOOSE if _is(_given(call, name), True)), None)
     name = "safe" if loader == "checkpoint" else "weights_only"
@@ -115,7 +114,7 @@ class _Finder:
     def __init__(self, tree: ast.Module) -> None:
         self.names = Names(tree)
         loads = (n for n in self.names.nodes if isinstance(getattr(n, "ctx", None), ast.Load))
-        self._used = {n.id for n in loads if isinstance(n, ast.Name)}
+        self._used = {self.names.owned(n.id, n) for n in loads if isinstance(n, ast.Name)}
         self._tried: dict[ast.Try | ast.TryStar, bool] = {}  # whether one loads with restriction
         # Where a store has tenants, a thread belongs to whoever the request is from.
         self._has_tenants = any(getattr(each, "arg", "") == "tenant" for each in self.names.nodes)
@@ -129,7 +128,7 @@ class _Finder:
             case ast.ClassDef():
                 known = {name for base in node.bases for name in self._known(base, "unpickler")}
                 if known:
-                    yield node, "SL09", f"{node.name} is a {min(known)} of its own."
+                    yield node, "SL09", f"{node.name} subclasses {min(known)}."
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     if isinstance(target, ast.Subscript):
@@ -139,10 +138,12 @@ class _Finder:
                     yield from self._variable(node, key, value)
             case ast.Call():
                 yield from self._call(node)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        is_set = isinstance(node, ast.Call) and "builtins.setattr" in self.names.of(node.func)
+        is_set = is_set or isinstance(getattr(node, "ctx", None), ast.Store)
+        if isinstance(node, _VALUES) and is_set and not isinstance(node, ast.Name):
             for name in sorted(self._known(node, "torch")):
-                yield node, "SL11", f"{name} is another function for the whole process."
-        if isinstance(node, ast.Name | ast.Attribute | ast.Call) and self._is_handed_on(node):
+                yield node, "SL11", f"{name} is replaced for the whole process."
+        if isinstance(node, _VALUES) and self._is_handed_on(node):
             for name, loader in sorted(self._known(node).items()):
                 if loader in _SAYS:
                     kind, says = _SAYS[loader]
@@ -165,15 +166,17 @@ class _Finder:
         around = self.names.around[node]
         while isinstance(around, ast.IfExp | ast.BoolOp | ast.NamedExpr):
             around, part = self.names.around[around], around
-        names: list[str] = []
+        names: list[tuple[object, str]] = []
         match around:
             case ast.Attribute() | ast.Expr() | ast.Compare() | ast.ClassDef():
                 return False
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                names = [name for name, default in parameters(around) if default is part]
+                within = around.body if isinstance(around, ast.Lambda) else around.body[0]
+                its = (name for name, default in parameters(around) if default is part)
+                names = [self.names.owned(name, within) for name in its]
             case ast.Assign(targets=[*targets]) | ast.AnnAssign(target=ast.Name() as targets):
                 each = targets if isinstance(targets, list) else [targets]
-                names = [t.id for t in each if isinstance(t, ast.Name)]
+                names = [self.names.owned(t.id, t) for t in each if isinstance(t, ast.Name)]
             case ast.keyword():
                 around = self.names.around[around]
         if names:  # it is followed to where it is used, if this file does
@@ -188,9 +191,10 @@ class _Finder:
         called = getattr(node.func, "attr", getattr(node.func, "id", ""))
         for keyword in node.keywords:
             yield from self._variable(node, ast.Constant(keyword.arg), keyword.value)
-            is_on, of, does = _OFF.get(keyword.arg or "", (None, _NEVER, ""))
-            if _is(keyword.value, is_on) and of.fullmatch(called):
-                said = f"{keyword.arg}={is_on}"
+        for name, value in keywords(node).items():
+            is_on, functions, does = _OFF.get(name, (object, [], ""))
+            if _is(value, is_on) and called in (functions or [called]):
+                said = f"{name}={is_on}"
                 yield node, "SL02", f"{called or 'a call'} with {said} {does}."
         if called in _SETTERS:
             for key, value in pairwise(node.args):
@@ -203,11 +207,6 @@ class _Finder:
                 judged = "SL04", f"{name} without restriction, where a load before it has failed."
             if judged:
                 yield node, *judged
-        if "builtins.setattr" in self.names.of(node.func) and len(node.args) > 1:
-            attr = self.names.text(node.args[1])
-            for name in (f"{each}.{attr}" for each in self.names.of(node.args[0])):
-                if loader_of(name) == "torch":
-                    yield node, "SL11", f"{name} is another function for the whole process."
 
     def _is_copy(self, node: ast.Call, name: str) -> bool:
         """Tell whether a call is `loads(dumps(x))`: no byte of it comes from elsewhere."""
@@ -232,7 +231,8 @@ class _Finder:
         return False
 
     def _variable(self, node: ast.AST, key: ast.expr | None, value: ast.expr) -> Iterator[Found]:
-        if self.names.text(key) == VARIABLE:
+        if self.names.text(key) == _VARIABLE:
             text = self.names.text(value)
-            if text is None or text.lower() in ON:
-                yield node, "SL06", VARIABLE_WHAT
+            if text is None or text.lower() in _ON:
+                says = "lets every load without a flag run what the file says"
+                yield node, "SL06", f"{_VARIABLE} {says}."

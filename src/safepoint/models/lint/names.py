@@ -17,13 +17,9 @@ from safepoint.rules import package_toml
 _Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 _Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 DATA: Final = package_toml("models/lint/lint.toml")
-"""What is looked for, and the functions that load."""
-HERE: Final = "this file's "
-"""Stands before the name of a function or a class that the file defines."""
 
-_MOST: Final = 64  # names for one expression, and rounds until all of them are known
+_MOST: Final = 100_000  # names that are looked up in one file, besides four for each node
 _DOTS: Final = 8  # in one name
-_STEPS: Final = 1_000_000  # expressions that are looked up in one file
 _BY_NAME: Final = DATA["by_name"]
 _IMPORTERS: Final = {*DATA["functions"]["importers"]}
 _BUILTINS: Final = frozenset(dir(builtins))
@@ -90,19 +86,17 @@ class Names:
         self.nodes: list[ast.AST] = []
         self.around: dict[ast.AST, ast.AST] = {}
         self._scopes: dict[ast.AST, Scope] = {}
-        self._module = Scope(ast.Module)
-        self._all = [self._module]
         self._known: dict[tuple[Scope, str], set[str]] = defaultdict(set)
         self._found: dict[ast.expr, set[str]] | None = None
-        self._steps = 0
         self._collect(tree)
+        self._left = _MOST + 4 * len(self.nodes)
         for guess in (False, True):  # by name alone, where nothing else is known
             while self._learns(guess=guess):
-                self._steps += _STEPS // _MOST
+                pass
         self._found = {}
 
     def _collect(self, tree: ast.Module) -> None:
-        waiting: list[tuple[ast.AST, ast.AST, Scope]] = [(tree, tree, self._module)]
+        waiting: list[tuple[ast.AST, ast.AST, Scope]] = [(tree, tree, Scope(ast.Module))]
         while waiting:
             node, around, scope = waiting.pop()
             self.nodes.append(node)
@@ -111,7 +105,6 @@ class Names:
             inner = scope
             if isinstance(node, _Function | ast.ClassDef | _Comprehension):
                 inner = Scope(type(node), scope)
-                self._all.append(inner)
             parts: list[tuple[ast.AST, Scope]] = []
             if isinstance(node, _Function):
                 for name, default in parameters(node):
@@ -122,6 +115,10 @@ class Names:
             elif isinstance(node, ast.ClassDef):
                 heads = [*node.bases, *node.keywords]
                 parts = [*((each, scope) for each in heads), *((each, inner) for each in node.body)]
+            elif isinstance(node, ast.comprehension) and isinstance(around, _Comprehension):
+                first = self._scopes[around] if node is around.generators[0] else scope
+                parts = [(node.target, scope), (node.iter, first)]
+                parts += [(each, scope) for each in node.ifs]
             elif isinstance(node, ast.AnnAssign):
                 parts = [(each, scope) for each in (node.target, node.value) if each]
             else:
@@ -132,63 +129,60 @@ class Names:
     def _learns(self, *, guess: bool) -> bool:
         """Look once at what all names are bound to, and tell whether that was new."""
         before = sum(map(len, self._known.values()))
-        for scope in self._all:
+        for scope in dict.fromkeys(self._scopes.values()):
             for name, values in scope.bindings.items():
                 known = self._known[scope, name]
                 for value in values:
-                    found = {value} if isinstance(value, str) else self._of(value, scope)
+                    found = {value} if isinstance(value, str) else self.of(value)
                     known |= found or (_by_name(name) if guess else set())
-                if len(known) > _MOST:
-                    raise Tangled
         return sum(map(len, self._known.values())) > before
 
-    def of(self, node: ast.expr) -> set[str]:
+    def owned(self, name: str, node: ast.AST) -> tuple[Scope | None, str]:
+        """Return a name with the scope that binds it, as it is seen from a node."""
+        return self._scopes[node].owner(name), name
+
+    def of(self, node: ast.expr | None) -> set[str]:
         """Return the full names that an expression may stand for, as far as the file tells.
 
         Raises:
             Tangled: there are too many.
         """
-        return self._of(node, self._scopes[node])
-
-    def _of(self, node: ast.expr | None, scope: Scope) -> set[str]:
         if self._found is not None and node in self._found:
             return self._found[node]
-        self._steps += 1
-        if self._steps > _STEPS:
-            raise Tangled
         found: set[str] = set()
         match node:
             case ast.Name(id=name):
-                owner = scope.owner(name)
-                found = self._known[owner, name] if owner else self._unbound(name, scope)
+                owner = self._scopes[node].owner(name)
+                found = self._known[owner, name] if owner else self._unbound(node)
             case ast.Attribute(value=value, attr=attr):
-                bases = self._of(value, scope)
-                found = {f"{each}.{attr}" for each in bases if each.count(".") < _DOTS}
+                bases = self.of(value)
+                found = {_attribute(each, attr) for each in bases if each.count(".") < _DOTS}
                 found = {each.removesuffix(".__call__") for each in found or _by_name(attr)}
             case ast.NamedExpr(value=value):
-                found = self._of(value, scope)
+                found = self.of(value)
             case ast.IfExp(body=body, orelse=other):
-                found = self._of(body, scope) | self._of(other, scope)
+                found = self.of(body) | self.of(other)
             case ast.BoolOp(values=values):
-                found = {name for each in values for name in self._of(each, scope)}
+                found = {name for each in values for name in self.of(each)}
             case ast.Subscript(value=value, slice=key):
-                found = self._item(value, key, scope)
-            case ast.Call(args=[first, *rest]):
-                found = self._made(node, first, rest, scope)
-        if len(found) > _MOST:
+                found = _item(self.of(value), self.text(key))
+            case ast.Call():
+                found = self._made(node)
+        self._left -= 1 + len(found)
+        if self._left < 0:
             raise Tangled
         if self._found is not None and node is not None:
             self._found[node] = found
         return found
 
-    def _unbound(self, name: str, scope: Scope) -> set[str]:
+    def _unbound(self, node: ast.Name) -> set[str]:
         """Return what a name may stand for that no statement binds."""
-        found = {f"builtins.{name}"} if name in _BUILTINS else set()
-        around: Scope | None = scope
+        found = {f"builtins.{node.id}"} if node.id in _BUILTINS else set()
+        around: Scope | None = self._scopes[node]
         while around is not None:
-            found |= {f"{module}.{name}" for module in around.stars}
+            found |= {f"{module}.{node.id}" for module in around.stars}
             around = around.parent
-        return found or _by_name(name)
+        return found or _by_name(node.id)
 
     def text(self, node: ast.expr | None) -> str | None:
         """Return the text that an expression is, if it is a literal or a name for one."""
@@ -202,28 +196,23 @@ class Names:
                         return text
         return None
 
-    def _item(self, value: ast.expr, key: ast.expr, scope: Scope) -> set[str]:
-        """Return what is in `sys.modules`."""
-        name = self.text(key)
-        is_modules = name and any(f".{e}".endswith(".sys.modules") for e in self._of(value, scope))
-        return {name} if name and is_modules else set()
-
-    def _made(
-        self, call: ast.Call, first: ast.expr, rest: list[ast.expr], scope: Scope
-    ) -> set[str]:
+    def _made(self, call: ast.Call) -> set[str]:
         """Return what a call stands for, if it is one of those that look up a name."""
-        functions = self._of(call.func, scope)
+        functions = self.of(call.func)
+        named = keywords(call)
+        by_name = (named[each] for each in ("name", "modname") if each in named)
+        first, attr, *_ = *call.args, *by_name, None, None
         name = self.text(first)
         if functions & _IMPORTERS:
             if name and any(each.endswith("__import__") for each in functions):
                 return {name, name.partition(".")[0]}  # with fromlist, and without
             return {name} if name else set()
-        if "builtins.getattr" in functions and rest:
-            attr = self.text(rest[0])
-            return {f"{each}.{attr}" for each in self._of(first, scope) if attr}
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "get":
-            return self._item(call.func.value, first, scope)
-        return set()
+        if functions & {"builtins.getattr", "builtins.setattr"}:
+            name = self.text(attr)
+            return {f"{each}.{name}" for each in self.of(first) if name}
+        if "builtins.vars" in functions:
+            return {f"{each}.__dict__" for each in self.of(first)}
+        return _item({each[:-4] for each in functions if each.endswith((".get", ".pop"))}, name)
 
 
 def _bind(node: ast.AST, around: ast.AST, scope: Scope) -> None:
@@ -256,7 +245,7 @@ def _bind(node: ast.AST, around: ast.AST, scope: Scope) -> None:
         case ast.MatchStar(name=str(name)) | ast.MatchMapping(rest=str(name)):
             scope.bind(name)
         case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            scope.bind(name, f"{HERE}{name}")
+            scope.bind(name, f"this file's {name}")
         case ast.Global(names=names) | ast.Nonlocal(names=names):
             outer: Scope | None = scope.parent
             while isinstance(node, ast.Global) and outer is not None and outer.parent is not None:
@@ -272,6 +261,31 @@ def parameters(node: _Function) -> list[tuple[str, ast.expr | None]]:
     pairs = zip([*by_place, *its.kwonlyargs], defaults, strict=True)
     rest = [(each.arg, None) for each in (its.vararg, its.kwarg) if each]
     return [*((each.arg, default) for each, default in pairs), *rest]
+
+
+def keywords(call: ast.Call) -> dict[object, ast.expr]:
+    """Return the keywords of a call, and those of a literal `**{}`; None stands for any others."""
+    found: dict[object, ast.expr] = {}
+    for each in call.keywords:
+        its = each.value if each.arg is None and isinstance(each.value, ast.Dict) else None
+        names = [key.value for key in its.keys if isinstance(key, ast.Constant)] if its else []
+        if its and len(names) == len(its.keys):
+            found |= zip(names, its.values, strict=True)
+        else:
+            found[each.arg] = each.value
+    return found
+
+
+def _item(names: set[str], key: str | None) -> set[str]:
+    """Return what a key of `sys.modules` stands for, or one of the `__dict__` of a module."""
+    found = {f"{each[:-9]}.{key}" for each in names if key and each.endswith(".__dict__")}
+    is_modules = any(f".{each}".endswith(".sys.modules") for each in names)
+    return found | {key} if key and is_modules else found
+
+
+def _attribute(name: str, attr: str) -> str:
+    """Add an attribute. Where the name has it, as in `node = node.left`, it ends there again."""
+    return f".{name}.{attr}.".partition(f".{attr}.")[0][1:] + f".{attr}"
 
 
 def _by_name(name: str) -> set[str]:
