@@ -10,12 +10,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
-from safepoint import (
-    CheckpointError,
-    SigningKey,
-    SQLiteAnchor,
-    VerifyingKey,
-)
+from safepoint import CheckpointError, SigningKey, SQLiteAnchor, VerifyingKey
 from safepoint.core.names import Head
 
 KEY = SigningKey.generate()

@@ -165,7 +165,8 @@ def office(tmp_path: Path) -> Office:
 
 
 def test_a_yes_by_the_command_lets_the_worker_go_on(office: Office) -> None:
-    assert office.run("waiting", "invoices") == (0, "Nothing waits in invoices.\n", "")
+    none = "No run was found in invoices. Check the names, and on PostgreSQL the login's tenant.\n"
+    assert office.run("waiting", "invoices") == (0, none, "")
     run = office.start(asked=Ask("pay", {"amount": 42}, timedelta(hours=4)))
     office.start("order-8", Ask("pay", {}, timedelta(hours=1)))
     office.start("order-9")
@@ -205,6 +206,9 @@ def test_a_row_quotes_what_could_mislead(office: Office) -> None:
         " on True, to '39.00'  0 of 1  "
     )
     assert "calls this thread 'Order #7'\n" in office.run("waiting", "invoices", "Order #7")[1]
+    office.ledger().save(thread_name("Order #8"), {})
+    denied = office.run("deny", "invoices", "Order #8", "--key", "dana.key")
+    assert denied == (1, "", "'Order #8' waits for nobody. Nothing was signed.\n")
     for look in ("history", "journal", "verify"):
         said = [
             office.run(look, "invoices", each)[:2] for each in ("Order #7", "t--_4frder_20_237")
@@ -273,7 +277,7 @@ def test_a_row_is_the_one_that_this_terminal_printed(
     (file,) = (runtime / "safepoint").iterdir()
     assert [stat.S_IMODE(each.stat().st_mode) for each in (file, file.parent)] == [0o600, 0o700]
     file.write_text(file.read_text().replace(office.digests()["1"], f"sha256:{'0' * 64}"))
-    assert "1 asks something else than" in denied("2")
+    assert "'1' asks something else than" in denied("2")
     file.parent.chmod(0o777)
     assert no_row.format(2, "invoices") in denied("2")
     assert office.say("deny", "1")[0] == 0  # with its digest it is a name

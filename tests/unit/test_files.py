@@ -132,7 +132,7 @@ REPORTED: list[tuple[int | None, str, str]] = [
     ),
     (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Fix"),
     (errno.EACCES, "read from", "This process may not read from /s. Run: chmod -R u+rwX /s"),
-    (errno.ENOENT, "read from", "/s is gone. Put it back from a backup, or construct the storage"),
+    (errno.ENOENT, "read from", "/s is gone. Mount its volume, or restore its backup."),
     (errno.EIO, "open", "The system could not open /s (EIO). Fix what"),
     (None, "open", "The system could not open /s (unknown). Fix what"),
 ]

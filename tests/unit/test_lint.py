@@ -110,7 +110,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
 @pytest.mark.parametrize(
     ("files", "paths", "code", "found"),
     [
-        ({"p/a.py": LOAD}, "p", 1, "SP23.sl01"),
+        ({"p/a.py": "", "p/b.pyx": "", "p/c.pyc": ""}, "p", 0, "SP25.skipped"),
         ({"p/a.py": LOAD}, "p nowhere", 2, "SP23.sl01"),
         ({"p/a.py": SAFE, "e/x.md": ""}, "p e", 2, "SP26.no-code"),
         ({"p/node_modules/a.py": LOAD}, "p", 2, "SP26.no-code SP25.not-entered"),
@@ -119,7 +119,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
         ({"p/.git/a.py": LOAD, "p/a.py": ""}, "p", 0, "SP25.skipped"),
         ({"p/a.py": "", "p/v/pyvenv.cfg": "", "p/v/a.py": LOAD}, "p", 2, "SP25.not-entered"),
         ({"p/app.py": SAVER, "p/test_app.py": SAVER}, "p", 1, "SP12.sl12"),
-        ({"p/a.py": "", "p/m.pkl": b"cos\nsystem\n(S'id'\ntR."}, "p", 0, ""),
+        ({"p/a.py": "", "p/__pycache__/a.pyc": "", "p/m.pkl": b"cos\nsystem\n("}, "p", 0, ""),
     ],
 )
 def test_what_is_looked_at_and_how_it_ends(

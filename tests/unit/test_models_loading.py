@@ -210,21 +210,21 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
 
 
 def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
+    path = tmp_path / "My model.safetensors"
     save_checkpoint(path, {"model": state_dict(), "epoch": 7}, key=KEY)
     assert load_checkpoint(path, keys=KEYS)["epoch"] == 7
     with pytest.raises(ConfigurationError, match="has a seal, and no keys"):
         load_checkpoint(path)
     with pytest.raises(SealBroken, match="not on this keyring"):
         load_checkpoint(path, keys=Keyring(SigningKey.generate()))
-    with pytest.raises(SealBroken, match="is sealed as model"):
+    with pytest.raises(SealBroken, match="is sealed as 'My model' in"):
         load_checkpoint(path, keys=KEYS, name="other")
     renamed = path.rename(tmp_path / "other.safetensors")
     seal = Path(f"{path}.seal").rename(f"{renamed}.seal")
-    assert load_checkpoint(renamed, keys=KEYS, name="model")
+    assert load_checkpoint(renamed, keys=KEYS, name="My model")
     seal.unlink()
     with pytest.raises(NotFound, match="safepoint seal-model"):
-        load_checkpoint(renamed, keys=KEYS, name="model")
+        load_checkpoint(renamed, keys=KEYS, name="My model")
 
 
 @pytest.mark.parametrize("data", [b"GGUF\3\0\0\0" + bytes(9), b"text", b"PK\3\4", b""])

@@ -178,6 +178,15 @@ def key_in_the_store(deployed: Deployed) -> None:
 
 
 @case(
+    "The settings name a key below a file.",
+    "SP02.not-verified state, SP22.other-kind keys/key, SP22.unsafe keys/key/key",
+    "SP22.unseen keys/key/key",
+)
+def key_below_a_file(root: Path) -> list[str]:
+    return Deployed(root).arguments(key=[root / "keys/key/key"])
+
+
+@case(
     "The store is sealed but no key was given, so nobody verified it.",
     "SP02.no-key state",
     status=2,
@@ -313,6 +322,14 @@ def good_revoked_operator(root: Path) -> list[str]:
     told = _with_answers(root, left_open="{}")
     (folder(root / "people/omar/revoked") / "omar.pub").hardlink_to(root / "people/omar/omar.pub")
     return told
+
+
+@case("Somebody edited an operator's hold, to let the run go on.", "SP31.seal-broken order-7")
+def edited_hold(root: Path) -> list[str]:
+    arguments = _with_answers(root)
+    edit = "UPDATE checkpoints SET record = replace(record, 'omar', 'otto')"
+    database(root / "answers/answers.db", edit)
+    return arguments
 
 
 @stored(

@@ -52,6 +52,7 @@ _OTHERS: Final = frozenset((".git", ".hg", ".svn", "node_modules"))
 _CACHES: Final = frozenset(("__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache"))
 _TEXTS: Final = (Format.JSON, Format.UNKNOWN, Format.EMPTY)
 _TORCH: Final = (Format.TORCH_ZIP, Format.TORCH_SCRIPT, Format.TORCH_LEGACY)
+_COMPILED: Final = re.compile(r"\.(pyx|so|pyd)\Z|(?<!/__pycache__)/[^/]*\.pyc\Z")
 _MOST: Final = DEFAULT_LIMITS.record_bytes
 _NAMED: Final = 3
 _MANY: Final = 100_000  # files of one project
@@ -165,6 +166,8 @@ class Found:
         if is_code(file) or (self._is_code and file == self.path):
             self.code.append(file)
             self.counts["Python file"] += 1
+        elif self._is_code and _COMPILED.search(file):
+            self._leave(file)
 
     def _leave(self, path: str) -> None:
         if not path.endswith("/safepoint.toml"):  # the settings of the audit

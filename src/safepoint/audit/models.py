@@ -94,8 +94,7 @@ def is_code(path: str) -> bool:
     if suffix:
         return suffix in _CODE
     with suppress(OSError):
-        first = _text(path, 200).split(b"\n", 1)[0]
-        return _RUN_BY.match(first) is not None
+        return _RUN_BY.match(_text(path, 200)) is not None
     return False
 
 
@@ -115,12 +114,9 @@ def loads(code: Iterable[str]) -> Iterator[Finding]:
             if is_test and load.id in _KEPT:
                 continue
             known, cell = IDS[load.id], f"cell {load.cell}:" if load.cell else ""
-            said = {
-                "place": f"{shell(file)}:{cell}{load.line}:{load.column}",
-                "load": load,
-                "fix": known.fix,
-            }
-            yield finding(f"{known.rule}.{load.id.lower()}", file, **said)
+            place = f"{shell(file)}:{cell}{load.line}:{load.column}"
+            name = f"{known.rule}.{load.id.lower()}"
+            yield finding(name, file, place=place, load=load, fix=known.fix)
 
 
 def safety_test(root: str, code: Iterable[str], files: Iterable[str]) -> list[Finding]:

@@ -30,7 +30,7 @@ from safepoint.core.keys import ROUNDS, SigningKey, VerifyingKey, read_key_file
 from safepoint.core.names import check_name, thread_name, thread_text, with_tenant
 from safepoint.places import REVOKED, people_in
 from safepoint.resume.approval import Approver, Approvers, shown
-from safepoint.shared.desk import Desk, Verb, Wait
+from safepoint.shared.desk import Desk, Verb, Wait, thread_shown
 from safepoint.shared.states import brief
 from safepoint.shared.terminal import (
     add,
@@ -89,13 +89,14 @@ def _opened(options: argparse.Namespace, stack: ExitStack, *, write: bool = Fals
 
 
 def _waiting(options: argparse.Namespace) -> int:
-    waits, alarms = list[Wait](), list[dict[str, str]]()
+    waits, alarms, seen = list[Wait](), list[dict[str, str]](), 0
     framework = options.thread and thread_name(options.thread)  # its id there
     with ExitStack() as stack:
         for desk in _opened(options, stack).scopes():
             for thread in desk.ledger.threads():
                 if options.thread is not None and thread not in (options.thread, framework):
                     continue
+                seen += 1
                 try:
                     waits += desk.waits(thread, approved=True)
                 except ThreadDeleted:
@@ -116,7 +117,10 @@ def _waiting(options: argparse.Namespace) -> int:
     lines += [f"ALARM: {each['thread']}: {each['error']}: {each['message']}" for each in alarms]
     for line in lines:
         print("\n".join(rows(line, 1)))
-    if not waits:
+    if not seen:
+        do = "Check the names, and on PostgreSQL the login's tenant."
+        print(f"No run was found in {options.name}. {do}")
+    elif not waits:
         print(f"Nothing {'else ' * bool(alarms)}waits in {options.name}.")
     return 1 if alarms else 0
 
@@ -128,11 +132,10 @@ _HEAD: Final = ("run", "asks", "approved", "until", "since", "asked by")
 def _row(wait: Wait) -> list[str]:
     """Return what a person decides by: the rest of the question is shown before they sign it."""
     asked, people = wait.question, [*(no.approver for no in wait.no), *(o.by for o in wait.holds)]
-    text = thread_text(asked.thread)
     state = f"{len(wait.yes)} of {wait.needed}" if wait.state == "waiting" else wait.state
     given = ", ".join(f"{brief(name)} {brief(each)}" for name, each in asked.arguments.items())
     return [
-        with_tenant(wait.ledger.tenant_name, brief(text) if text else asked.thread),
+        thread_shown(wait.ledger, asked.thread),
         f"{brief(asked.action)}{': ' * bool(given)}{given}",
         " ".join([state, *people]),
         when(datetime.fromisoformat(asked.until)) if asked.until else "-",
@@ -279,9 +282,8 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
     name, what = wait.question.thread, "yes" if verb == "approve" else "no"
     text = thread_text(name) or ""  # as a framework has it; a client may have chosen it
     names = [name, wait.name, *([text] if text.strip() and text.isprintable() else [])]
-    return (
-        typed(f"Type the thread's name to sign this {what}; anything else signs nothing: ") in names
-    )
+    prompt = f"Type the thread's name to sign this {what}; anything else signs nothing: "
+    return typed(prompt) in names
 
 
 # --- hold and release
@@ -301,7 +303,7 @@ def _order(options: argparse.Namespace) -> int:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "operator"), desk.thread(options.thread)
         operator = _signer(options, person)
-        which = f"by {person}: {with_tenant(desk.ledger.tenant_name, thread)}."
+        which = f"by {person}: {thread_shown(desk.ledger, thread)}."
         if "reason" in options:
             order = desk.hold(thread, operator, why=options.reason)
             said = f"Held {which} No step runs until it is released.\nThe hold is {order.hold}."

@@ -441,7 +441,7 @@ def _as_journal_errors() -> Iterator[None]:
     except (Unsafe, ConfigurationError):
         raise
     except (SealBroken, NotFound, RolledBack, LimitExceeded) as error:
-        what = f"The journal does not verify. {error.what}"
-        raise SealBroken(what, kind="journal") from error
+        raise SealBroken(f"The journal does not verify. {error.what}", kind="journal") from error
     except CheckpointError as error:
-        raise Unavailable(f"The journal cannot be used. {error.what}", kind="journal") from error
+        do = error.do if isinstance(error, Unavailable) else None
+        raise Unavailable(f"The journal cannot be used. {error.what}", do, "journal") from error

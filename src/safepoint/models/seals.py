@@ -31,7 +31,7 @@ from safepoint.core.errors import (
     shell,
 )
 from safepoint.core.keys import Keyring, SigningKey
-from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name, thread_name
+from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name, thread_name, thread_text
 from safepoint.core.record import Place, open_sealed, seal
 from safepoint.models.look import opened
 
@@ -123,9 +123,10 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
     except (SealBroken, LimitExceeded) as error:  # let it speak of the file
         if error.kind in ("place", "tenant"):
             header = json.loads(record.split(b"\n", 2)[1])
+            sealed = shell(thread_text(header["thread"]) or header["thread"])
             raise SealBroken(
-                f"{shown} is sealed as {header['thread']} in {header['store']}.",
-                f"If you renamed it, give its name, {header['thread']} (name=, or --name). If not,"
+                f"{shown} is sealed as {sealed} in {header['store']}.",
+                f"If you renamed it, give its name, {sealed} (name=, or --name). If not,"
                 " somebody put it there: restore the one that belongs there.",
                 "place",
             ) from None

@@ -29,6 +29,7 @@ from safepoint.resume.answers import Answers, Order, in_force
 from safepoint.resume.approval import Answer, Approver, Question, Reason, shown
 from safepoint.resume.gate import Gate
 from safepoint.shared.questions import find_asked
+from safepoint.shared.states import brief
 from safepoint.shared.terminal import when
 
 Verb = Literal["approve", "deny"]
@@ -36,6 +37,11 @@ Role = Literal["approver", "operator"]
 State = Literal["waiting", "held", "denied", "expired", "approved, not finished"]
 _LOOK: Final = "Nothing was signed. Look at the run again."
 _NO_ANSWERS: Final = "Name them in its settings: answers and answers-anchor."
+
+
+def thread_shown(ledger: Ledger, thread: str) -> str:
+    """Return a thread as a list shows it: its id in a framework, quoted if that could mislead."""
+    return with_tenant(ledger.tenant_name, brief(thread_text(thread) or thread))
 
 
 class Wait(NamedTuple):
@@ -236,15 +242,15 @@ class Desk:
             ApprovalRefused: it asks something else, or several things and none was named.
             CheckpointError: it does not verify.
         """
-        waits = self.waits(thread)
+        waits, named = self.waits(thread), thread_shown(self.ledger, thread)
         fitting = [each for each in waits if digest in (None, each.digest)]
         if len(fitting) == 1:
             return fitting[0]
         if not waits:
-            raise ResumeRefused(f"{thread} waits for nobody.", "Nothing was signed.")
+            raise ResumeRefused(f"{named} waits for nobody.", "Nothing was signed.")
         asks = f"something else than {quoted(digest)}" if digest else f"{len(waits)} things"
         raise ApprovalRefused(
-            f"{thread} asks {asks}.",
+            f"{named} asks {asks}.",
             "Nothing was signed. Look at what it asks now, and name one by its --digest:"
             f" safepoint waiting {self.ledger.store} {waits[0].name}",
             "mismatch",

@@ -245,7 +245,7 @@ def keyring_of(paths: Sequence[str], *, signs: bool = True) -> Keyring:
     """
     keys = [key_of(path) for path in reversed(paths)]
     if not signs:
-        keys = [_public(key) for key in keys]
+        keys = [key.public if isinstance(key, SigningKey) else key for key in keys]
     elif keys and isinstance(keys[-1], SigningKey):
         return Keyring(keys[-1], verify=keys[:-1])
     return Keyring(verify=keys)
@@ -263,10 +263,6 @@ def beginning(path: str, most: int) -> bytes:
     with suppress(OSError, ValueError), open_regular(os.path.realpath(path)) as file:
         return file.read(most)
     return b""
-
-
-def _public(key: Key) -> Key:
-    return key.public if isinstance(key, SigningKey) else key
 
 
 def imported(named: str, example: str) -> Any:
@@ -312,10 +308,7 @@ def rows(line: str, screen: int) -> Iterator[str]:
 def table(lines: Sequence[Sequence[str]]) -> list[str]:
     """Return lines whose cells stand below one another."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
-        for line in lines
-    ]
+    return ["  ".join(map(str.ljust, line, widths)).rstrip() for line in lines]
 
 
 def when(moment: datetime) -> str:

@@ -571,8 +571,5 @@ def translate(
     elif error.errno in (errno.EACCES, errno.EPERM):
         what, do = f"This process may not {doing} {shown}{lost}.", f"Run: chmod -R u+rwX {shown}"
     elif error.errno == errno.ENOENT:
-        what, do = gone or (
-            f"{shown} is gone{lost}.",
-            "Put it back from a backup, or construct the storage again to begin an empty one.",
-        )
+        what, do = gone or (f"{shown} is gone{lost}.", "Mount its volume, or restore its backup.")
     return Unavailable(what, do)

@@ -21,12 +21,7 @@ from safepoint.core.errors import quoted
 from safepoint.models.lint.loads import found_in
 from safepoint.models.lint.names import DATA, Tangled
 
-__all__ = [
-    "IDS",
-    "Id",
-    "Load",
-    "check_source",
-]
+__all__ = ["IDS", "Id", "Load", "check_source"]
 
 _NOT_PARSED: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
 

@@ -135,7 +135,9 @@ class _Finder:
                     yield from self._variable(node, key, value)
             case ast.Call():
                 yield from self._call(node)
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
+        is_set = isinstance(node, ast.Call) and "builtins.setattr" in self.names.of(node.func)
+        is_set = is_set or isinstance(getattr(node, "ctx", None), ast.Store)
+        if isinstance(node, _VALUES) and is_set and not isinstance(node, ast.Name):
             for name in sorted(self._known(node, "torch")):
                 yield node, "SL11", f"{name} is another function for the whole process."
         if isinstance(node, _VALUES) and self._is_handed_on(node):
@@ -202,11 +204,6 @@ class _Finder:
                 judged = "SL04", f"{name} without restriction, where a load before it has failed."
             if judged:
                 yield node, *judged
-        if "builtins.setattr" in self.names.of(node.func) and len(node.args) > 1:
-            attr = self.names.text(node.args[1])
-            for name in (f"{each}.{attr}" for each in self.names.of(node.args[0])):
-                if loader_of(name) == "torch":
-                    yield node, "SL11", f"{name} is another function for the whole process."
 
     def _is_copy(self, node: ast.Call, name: str) -> bool:
         """Tell whether a call is `loads(dumps(x))`: no byte of it comes from elsewhere."""

@@ -207,7 +207,7 @@ class Names:
             if name and any(each.endswith("__import__") for each in functions):
                 return {name, name.partition(".")[0]}  # with fromlist, and without
             return {name} if name else set()
-        if "builtins.getattr" in functions:
+        if functions & {"builtins.getattr", "builtins.setattr"}:
             name = self.text(attr)
             return {f"{each}.{name}" for each in self.of(first) if name}
         if "builtins.vars" in functions:

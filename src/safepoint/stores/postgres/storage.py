@@ -9,7 +9,7 @@ from typing import Any, Final, Unpack
 import psycopg
 
 from safepoint.core.anchor import Anchor
-from safepoint.core.errors import SealBroken, Unavailable, quoted
+from safepoint.core.errors import NotOwner, SealBroken, Unavailable, quoted
 from safepoint.core.journal import Journal
 from safepoint.core.keys import Keyring
 from safepoint.core.names import (
@@ -20,14 +20,7 @@ from safepoint.core.names import (
     check_place,
     sized,
 )
-from safepoint.core.storage import (
-    Lease,
-    check_seconds,
-    no_record,
-    record_of,
-    sequences,
-    taken,
-)
+from safepoint.core.storage import Lease, check_seconds, no_record, record_of, sequences, taken
 from safepoint.stores.postgres.connection import Cells, Connection, Options, Session, is_lost
 from safepoint.stores.postgres.schema import LARGEST, SCHEMAS
 
@@ -374,7 +367,11 @@ class PostgresCheckpointStorage(Records):
         check_name("worker", owner)
         check_seconds(seconds)
         statement = "select token, expires from safepoint.acquire($1, $2, $3, $4)"
-        return Lease(thread, owner, *self._call(statement, thread, owner, float(seconds))[0])
+        try:
+            return Lease(thread, owner, *self._call(statement, thread, owner, float(seconds))[0])
+        except NotOwner as refusal:
+            do = "Wait until then. If it is dead for certain, own the thread by its name and login."
+            raise NotOwner(refusal.what, do) from refusal
 
     def renew(self, lease: Lease, seconds: float) -> Lease:
         """Extend a lease to so many seconds from now. Its token stays the same.
