@@ -41,7 +41,7 @@ def _explained(found: Explanation, project: Project) -> Iterator[str]:
     attributes = (inspect.getdoc(found.error) or "").partition("Attributes:")[2]
     yield _ATTRIBUTE.sub(r"- `error.\g<name>`: \g<text>", attributes).strip("\n")
     yield f"**First:** {found.first}"
-    yield "What may be behind it:"
+    yield "Possible causes:"
     yield "\n".join(f"- {cause}" for cause in found.causes).replace(_ATTACK, f"**{_ATTACK}**")
     pages = "; ".join(_link(page, found, project) for page in found.pages)
     rules = ", ".join(f"[{rule}](rules.md#{rule.lower()})" for rule in found.rules)

@@ -218,7 +218,7 @@ class SealedCheckpointStorage(Tenanted):
         """
         if (link := self._find(checkpoint_id)) is None:
             raise af.WorkflowCheckpointException(
-                f"There is no checkpoint of the id {quoted(checkpoint_id)}. Check the id. It may"
+                f"No checkpoint has the id {quoted(checkpoint_id)}. Check the id. It may"
                 " have been deleted, or be another workflow's."
             )
         try:
@@ -334,7 +334,7 @@ class SealedCheckpointStorage(Tenanted):
             raise ApprovalRefused(
                 f"No checkpoint of the workflow {quoted(self._workflow)} has this question of"
                 f" {executor.id}.",
-                "Nothing was done. Let the executor ask again: storage.ask(self, ctx, ...).",
+                "Nothing was done. Make the executor ask again: storage.ask(self, ctx, ...).",
             )
 
         def is_over(link: Link) -> bool:

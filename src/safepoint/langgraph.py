@@ -368,7 +368,7 @@ class _Walk:
         """Refuse a record of another thread, or one that no saver wrote."""
         if type(value) is not dict or value.get("thread") != self.ident:
             raise SealBroken(
-                f"The record is not one of the LangGraph thread {quoted(self.ident)}.",
+                f"The record does not belong to the LangGraph thread {quoted(self.ident)}.",
                 "Give each adapter, and each workflow, a store of its own.",
             )
 
@@ -582,8 +582,8 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             if began.ledger.tenant_name != self.ledger.tenant_name:
                 raise ConfigurationError(
                     "The graph around this one began for another tenant.",
-                    "Read a stream to its end in the request that began it, and let no node call a"
-                    " graph for another tenant.",
+                    "Read a stream to its end in the request that began it, and call no graph for"
+                    " another tenant in a node.",
                 )
 
     def _of_run(self, config: RunnableConfig) -> SealedSaver:
@@ -1095,9 +1095,9 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             found = thread.find(_Label.of(place.space, parent))
             if found is None:
                 raise NotFound(
-                    f"A DeltaChannel of {thread.name} is spread over checkpoints, and one of them"
-                    " was hidden or pruned.",
-                    "Nothing was made up for it. Go on from another checkpoint, or restore a copy.",
+                    f"A DeltaChannel of {thread.name} needs earlier checkpoints, and some were"
+                    " hidden or pruned.",
+                    "Continue from another checkpoint, or restore a copy.",
                 )
             yield found
             channels = channels - found[0].state["checkpoint"]["channel_values"].keys()

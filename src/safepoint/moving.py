@@ -364,7 +364,7 @@ def _report(path: str) -> Iterator[IO[bytes]]:
             if not _LINE.startswith(head):
                 raise ConfigurationError(
                     f"{shell(path)} exists but is not the report of a move.",
-                    "It may be one of the originals. Name a new file, or an earlier report.",
+                    "It may be an original. Name a new file, or an earlier report.",
                 )
             if len(head) < len(_LINE):  # a crash cut the first line short
                 os.ftruncate(file.fileno(), 0)
@@ -773,7 +773,7 @@ _RELATIONS: Final = (
 )
 
 
-def _unreadable(place: str, why: str = "it has not the tables of a saver") -> Unavailable:
+def _unreadable(place: str, why: str = "it does not have the tables of a saver") -> Unavailable:
     return Unavailable(
         f"{shell(place)} cannot be read ({why}).",
         "Name the database that your saver writes, as a user or a login that may read it.",
@@ -795,7 +795,7 @@ def _sqlite(path: Path, without_past: bool, saver: SealedSaver) -> Iterator[tupl
         return found
 
     if not os.path.isfile(path):  # noqa: PTH113  that of Path may raise
-        raise _unreadable(str(path), "there is no such file")
+        raise _unreadable(str(path), "it does not exist")
     try:
         # Without a log, the file can be opened as immutable, which leaves no log behind.
         beside = path.with_name(f"{path.name}-wal")
@@ -885,7 +885,7 @@ def _workflows(
                 yield path.name, partial(_refuse, error)
                 if path.suffix == ".json":
                     stopped = Conflict(
-                        f"{shell(path.name)} was refused, and may be the newest of any workflow.",
+                        f"{shell(path.name)} was refused, but could be the newest of any workflow.",
                         f"{_NOTHING} Repair that file; or decide to do without it, and move it"
                         " away.",
                     )
@@ -963,7 +963,7 @@ def _workflow(
             checkpoint = WorkflowCheckpoint.from_dict(said)
             fields = storage.unsigned(checkpoint)
         except (WorkflowCheckpointException, TypeError, ValueError):
-            raise DecodeError(f"{shown} has not the fields of a checkpoint.", _NOTHING) from None
+            raise DecodeError(f"{shown} lacks fields of a checkpoint.", _NOTHING) from None
         yield Unsigned(**fields, source=link.path.name, digest=link.digest)
 
 
@@ -971,7 +971,7 @@ def _when(link: _Point) -> datetime:
     with suppress(ValueError):
         if (found := datetime.fromisoformat(link.timestamp)).tzinfo:
             return found
-    raise DecodeError(f"{shell(link.path.name)} says no time that can be compared.", _NOTHING)
+    raise DecodeError(f"{shell(link.path.name)} has no time that can be compared.", _NOTHING)
 
 
 def _revived(functions: Functions, shown: str, value: dict[str, Any]) -> Any:
@@ -1030,14 +1030,14 @@ def commands(sub: Any) -> None:
     parser = add(sub, "move", what, _command)
     parser.add_argument("source", metavar="FROM", help="a folder or SQLite file; not PostgreSQL")
     parser.add_argument("name", metavar="NAME", help="the name of the store")
-    parser.add_argument("--report", metavar="FILE", help="where it says what it did (FROM.moved)")
+    parser.add_argument("--report", metavar="FILE", help="the file for its report (FROM.moved)")
     parser.add_argument("--app", default="", metavar="NAME", help="what wrote them")
     parser.add_argument("--tenant", default="", metavar="NAME", help="whose threads they become")
     what = "which thread, workflow or file, or those that fit: 'acme-*'; again for each (all)"
     parser.add_argument("--only", metavar="PATTERN", action="append", default=[], help=what)
     what = "a dataclass, Enum or pydantic model in the states, whose module runs; again for each"
     parser.add_argument("--type", metavar="MODULE:CLASS", action="append", default=[], help=what)
-    flag(parser, "--allow-missing-past", "take a checkpoint whose past is gone for the first")
+    flag(parser, "--allow-missing-past", "accept a checkpoint without its past as the first")
     what = "vouch for these states and seal them: anyone who could write them decides what they say"
     flag(parser, "--vouch", what)
 
@@ -1065,7 +1065,7 @@ def _command(options: argparse.Namespace) -> int:
     if waiting := ", ".join(shell(each.source) for each in done if each.waits):
         print(f"These wait for an answer and take it from anyone who resumes them: {waiting}.")
     if options.vouch:
-        print(f"What was done is in {shell(report)}: keep it. Keep the originals elsewhere.")
+        print(f"Keep the report, {shell(report)}. Keep the originals elsewhere.")
     elif count[WOULD_BE_SEALED]:
         print("Nothing was written. Look at these states: add --vouch if you vouch for them.")
     return int(count[REFUSED] > 0)

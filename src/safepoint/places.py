@@ -214,8 +214,8 @@ class Store:
         for (one, first), (other, second) in combinations(real.items(), 2):
             if first.is_relative_to(second) or second.is_relative_to(first):
                 raise ConfigurationError(
-                    f"The folder for the {one} {shell(str(first))} is in one place with that for"
-                    f" the {other} {shell(str(second))}.",
+                    f"The folder for the {one} {shell(str(first))} is in the same place as that"
+                    f" for the {other} {shell(str(second))}.",
                     "Anyone who can write one could write the other. Give each its own folder.",
                 )
         for each in parts or named:
@@ -575,7 +575,7 @@ def _keys_in(folder: Path) -> list[tuple[str, VerifyingKey]]:
             return []
         raise Unavailable(
             f"{shell(str(folder))} cannot be read ({error.strerror}).",
-            "Whose word counts is not known without it. Run this as the owner of the store.",
+            "Without it, nobody knows whose keys count. Run this as the owner of the store.",
         ) from None
     public = [each for each in names if each.suffix == ".pub"]
     return [(each.name.partition(".")[0], VerifyingKey.from_file(each)) for each in public]
@@ -632,7 +632,7 @@ def _storage(
     path: str, stack: ExitStack, *, write: bool, limits: Limits = DEFAULT_LIMITS
 ) -> CheckpointStorage:
     if not os.path.lexists(path):
-        raise Unavailable(f"There is no storage {shell(path)}.", _LOST)
+        raise Unavailable(f"The storage {shell(path)} does not exist.", _LOST)
     if is_database(path):
         made = SQLiteCheckpointStorage(path, read_only=not write, limits=limits)
         return stack.enter_context(made)

@@ -70,7 +70,7 @@ class Settings:
         self.folder = _here() if file is None else file.parent
         unknown = [name for name in tables if name not in ("audit", "stores")]
         if unknown:
-            raise self._refusal(f"says {quoted(unknown[0])}, which means nothing", "audit, stores")
+            raise self._refusal(f"says {quoted(unknown[0])}, which is not known", "audit, stores")
         self.audit: Mapping[str, Any] = self._table(tables, "audit")
         for name in self.audit:
             if name not in AUDIT:
@@ -135,7 +135,7 @@ class Settings:
         if option == "people":
             good, want = type(value) is int and value > 0, "1 or more"
         if not good:
-            raise ConfigurationError(f"{option} is something else.", f"Write {want}.")
+            raise ConfigurationError(f"{option} is not {want}.", f"Write {want}.")
         found = tuple(self._meant(option, each) for each in values)
         return found if many else found[0]
 
@@ -152,7 +152,7 @@ class Settings:
     def _table(self, tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
         found = tables.get(name, {})
         if not isinstance(found, dict):
-            raise self._refusal(f"has {quoted(name)} as something else than a table", "a table")
+            raise self._refusal(f"has {quoted(name)} with a value that is not a table", "a table")
         return found
 
     def _refusal(self, what: str, instead: str) -> ConfigurationError:
@@ -237,7 +237,7 @@ def _check_owner(file: Path, trusted: set[int]) -> None:
 
 
 def _distrusted(file: Path, why: str, do: str) -> ConfigurationError:
-    what = f"{shell(str(file))} was found but not named, and may say what somebody else wants."
+    what = f"{shell(str(file))} was found but not named: somebody else could have written it."
     return ConfigurationError(f"{what} {why}", f"Nothing was done. {do}")
 
 

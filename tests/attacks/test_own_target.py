@@ -61,7 +61,7 @@ def test_a_store_is_attacked_and_every_attack_accounted_for(
         ("--target {}:nothing", "cannot be imported: it raised AttributeError."),
         ("--target :", "':' is not MODULE:NAME. Write app.storage:open_store"),
         ("--target {}:Sealed --target naive", "a store of yours takes names of attacks, but no"),
-        ("--target {}:Sealed nothing", "there is no attack 'nothing'. Choose from"),
+        ("--target {}:Sealed nothing", "unknown attack 'nothing'. Choose from"),
     ],
 )
 def test_what_cannot_be_attacked_is_one_line(

@@ -75,7 +75,7 @@ def test_retired_key_of_a_thief_is_refused_after_the_point(night: Night) -> None
     night.steal({"payee": "mally"}, "order-8")
     for use in (*USES, lambda ledger: ledger.copy_to(copy, up_to=before)):
         said = refused(SealBroken, use, night.ledger(keys=Keyring(NEW)))
-        assert "which is not on this keyring. If it is one of yours, and was never stolen" in said
+        assert "which is not on this keyring. If it is yours and was never stolen" in said
     assert copy.threads() == []
     assert night.ledger(keys=ROTATED).copy_to(copy, up_to=before) == 3
     assert [each.state["n"] for each in copy.history(THREAD)] == [1, 2, 3]
@@ -139,7 +139,7 @@ def test_workers_rotate_one_after_another_without_a_refusal(tmp_path: Path) -> N
                 assert read == [saved] * 3
     assert night.ledger(keys=ROTATED).verify(THREAD) == 27
     said = refused(SealBroken, USES[0], night.ledger())
-    assert "If it is one of yours, and was never stolen" in said
+    assert "If it is yours and was never stolen" in said
 
 
 def test_worker_that_was_forgotten_is_stopped_by_a_file_in_place_of_the_folder(

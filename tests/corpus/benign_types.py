@@ -10,11 +10,17 @@ from decimal import Decimal
 from typing import Any, NamedTuple
 
 
+def by_value(member: enum.Enum, proto: object) -> tuple[Any, ...]:
+    """Pickle an enum as Python does from 3.11.4, on older ones too."""
+    return type(member), (member.value,)
+
+
 class Status(enum.Enum):
     """An enum."""
 
     OPEN = "open"
     PAID = "paid"
+    __reduce_ex__ = by_value
 
 
 class Level(enum.IntEnum):
@@ -22,6 +28,7 @@ class Level(enum.IntEnum):
 
     LOW = 1
     HIGH = 2
+    __reduce_ex__ = by_value
 
 
 @dataclass

@@ -40,7 +40,7 @@ TRANSLATED: Final = re.compile(
     re.VERBOSE,
 )
 """Words that make English read as if it were translated, with what to write instead."""
-MOST: Final = 4
+MOST: Final = 3
 """How many of them a page may have in 1,000 words."""
 
 

@@ -791,7 +791,7 @@ def test_what_another_adapter_wrote_is_neither_served_nor_followed() -> None:
     for value in ({"thread": "other"}, {"amount": 1}, "state"):
         saver.ledger.save("t", value, label="c/1")
         for act in (partial(saver.get_tuple, _run("t")), partial(_put, saver, 1)):
-            with pytest.raises(SealBroken, match="not one of the LangGraph thread 't'"):
+            with pytest.raises(SealBroken, match="not belong to the LangGraph thread 't'"):
                 act()
 
 

@@ -553,7 +553,7 @@ def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path:
 
     sealed = SealedSaver(ledger())
     old = Old(None, database.owner, tmp_path)
-    with pytest.raises(Unavailable, match="has not the tables"):
+    with pytest.raises(Unavailable, match="does not have the tables"):
         old.move(sealed)
     for dsn in (
         "postgresql://me:s3cr%t@127.0.0.1:1/none",
@@ -579,7 +579,7 @@ def test_on_postgres_too_nothing_but_its_tables_is_read(database: Any, tmp_path:
         assert {each.outcome for each in old.move(small)} == {"refused"}
         rows.execute("ALTER TABLE checkpoints RENAME TO c")
         rows.execute("CREATE VIEW checkpoints AS SELECT * FROM c")
-    with pytest.raises(Unavailable, match="has not the tables"):
+    with pytest.raises(Unavailable, match="does not have the tables"):
         old.move(SealedSaver(ledger()))
 
 

@@ -292,7 +292,7 @@ def test_our_interface_says_whose_a_login_is_and_believes_no_absence(place: Data
     assert every.tenants() == ["acme", "globex"]
     with pytest.raises(NotFound):
         acme.latest("order-8")
-    told = r"has the threads of tenant 'acme' for this login, not those of (tenant|no tenant)"
+    told = r"has the threads of tenant 'acme' for this login, not of (tenant|no tenant)"
     acts: list[Callable[[Ledger], object]] = [
         lambda each: each.latest("order-8"),
         lambda each: each.save("order-8", {"amount": 4}),

@@ -15,7 +15,7 @@ MALFORMED = r"not an? (answer|question)|is no (answer|question)|neither a text|d
 UNTRUSTED = r"not an approver's|was revoked|was changed after|says that it is by|did not sign"
 EXPIRED = r"expired at|came too late|was issued at|is valid for|continues too late"
 MISMATCH = r"^The \w+ by \w+ has |needs no approval but|has this question of"
-USED = r"answered already|continued from|was pruned, or is of another"
+USED = r"already answered|continued from|was pruned, or is of another"
 
 DANA_KEY = SigningKey(bytes(range(32)))
 ERIN_KEY = SigningKey(bytes(range(1, 33)))

@@ -240,7 +240,7 @@ def test_an_answer_to_another_question_says_what_differs() -> None:
 
 def test_one_is_not_true_and_two_long_values_never_look_the_same() -> None:
     one = APPROVERS.open(ERIN.deny(ask(arguments={"amount": 1})))
-    assert "'amount': 1, and the question has argument 'amount': True." in refused(
+    assert "'amount': 1, but the question has argument 'amount': True." in refused(
         MISMATCH, one.check_answers, ask(arguments={"amount": True})
     )
     long = APPROVERS.open(DANA.approve(ask(arguments={"memo": "x" * 99 + "a"})))

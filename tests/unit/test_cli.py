@@ -242,7 +242,7 @@ def test_a_password_in_the_open_is_refused_and_not_shown(world: World, dsn: obje
     for line in lines:
         status, out, err = commands.said(*line)
         assert (status, out, err.count("\n"), "hunter2" in err) == (2, "", 1, False), err
-        assert re.match(r"(DSN|storage) (shows a password|is something else)", err), err
+        assert re.match(r"(DSN|storage) (shows a password|is not a string)", err), err
 
 
 # --- how errors end -----------------------------------------------------------------------------

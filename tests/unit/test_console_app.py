@@ -342,7 +342,7 @@ def test_a_machine_that_could_write_what_it_approves_says_so(
 def test_without_a_terminal_it_is_refused(tmp_path: Path) -> None:
     status, out, err = Office(tmp_path).run("console")
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("There is no terminal to print the link on")
+    assert err.startswith("The console needs a terminal")
 
 
 def test_a_key_without_a_passphrase_is_refused(tmp_path: Path) -> None:

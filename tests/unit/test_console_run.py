@@ -188,7 +188,7 @@ def test_what_became_of_the_tools_and_when_it_went_on(office: Office) -> None:
     record = look(office)
     assert record.begun == [
         "invoice@1 wrote it, as it did #1.",
-        "Its tools are not those of #1.",
+        "It has other tools than #1.",
         "The tool bank has version '2', and had version '1'.",
         "The tool refund is new.",
         "The tool refund comes with the permission write.",
@@ -258,5 +258,5 @@ def test_what_is_encrypted_is_said_to_be(office: Office) -> None:
     page, _ = shown(record)
     assert (record.alarm, page.lines, page.verbs) == ("", [], ["hold"])
     assert "is encrypted under key 0123456789abcdef" in record.unread["questions"]
-    assert record.begun[1] == "Its tools are those of #1."
+    assert record.begun[1] == "It has the same tools as #1."
     assert "SECRET" not in page.text

@@ -316,7 +316,7 @@ def test_without_an_anchor_a_no_is_signed_and_a_yes_is_not(office: Office) -> No
 
 DANA = ("--key", "dana.key")
 REFUSED: dict[str, tuple[int, str]] = {
-    "approve invoices order-7 --key dana.key": (2, "There is no terminal to show"),
+    "approve invoices order-7 --key dana.key": (2, "The question has to be shown"),
     "approve invoices order-1 --key dana.key": (2, "There is no thread 'order-1'"),
     "approve invoices order-7 --key mally.key --digest {}": (1, "Key "),
     "approve invoices order-7 --key opal.key --digest {}": (1, "Key "),

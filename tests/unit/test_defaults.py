@@ -105,7 +105,7 @@ def test_nothing_lies_in_the_storage_or_around_it(home: Path, part: str, where: 
     moved = where.format(*others[:2])
     changed: Any = {part: (moved,) if part == "key" else moved}
     places = replace(found, **changed)
-    assert "in one place with that for" in refused(ConfigurationError, places.create)
+    assert "in the same place as that for" in refused(ConfigurationError, places.create)
     assert tree(home) == []
 
 

@@ -128,7 +128,7 @@ REPORTED: list[tuple[int | None, str, str]] = [
     (
         errno.ENOSPC,
         "save to",
-        "no room left for /s (ENOSPC), so nothing was saved. Fix",
+        "No room is left for /s (ENOSPC), so nothing was saved. Fix",
     ),
     (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Fix"),
     (errno.EACCES, "read from", "This process may not read from /s. Run: chmod -R u+rwX /s"),
@@ -169,7 +169,7 @@ def test_a_file_that_the_disk_neither_confirms_nor_lets_go_is_said_to_be_so(
     with pytest.raises(Unavailable) as caught:
         disk.put(f"{tmp_path}/a", folder, b"new")
     assert caught.value.what == (
-        f"{tmp_path}/a was written, but the disk neither confirmed it nor let it go."
+        f"{tmp_path}/a was written but not confirmed by the disk, and could not be removed."
     )
 
 

@@ -152,13 +152,13 @@ def test_each_half_is_told_from_the_other_before_anything_else(tmp_path: Path) -
     PAIR.public.to_file(tmp_path / "public")
     (tmp_path / "secret").chmod(0o666)
     refused(
-        "holds a key without a passphrase, and a public key",
+        "holds a key without a passphrase, but a public key",
         VerifyingKey.from_file,
         tmp_path / "secret",
     )
     for create in (False, True):
         file = tmp_path / "public"
-        refused("holds a public key, and a key", SigningKey.from_file, file, create=create)
+        refused("holds a public key, but a key", SigningKey.from_file, file, create=create)
 
 
 @each_kind

@@ -140,8 +140,8 @@ def test_a_passphrase_is_needed_where_there_is_one_alone(tmp_path: Path) -> None
     wrong = "cannot be read: the passphrase is wrong, or the file was changed."
     for passphrase in (PASSPHRASE.upper(), "", "\ud800"):
         refused(wrong, phrase, passphrase)
-    refused("holds a key with a passphrase, and a key without a passphrase is needed", phrase)
-    refused("holds a key without a passphrase, and a key with a passphrase", plain, PASSPHRASE)
+    refused("holds a key with a passphrase, but a key without a passphrase is needed", phrase)
+    refused("holds a key without a passphrase, but a key with a passphrase", plain, PASSPHRASE)
     key = SigningKey.from_file(plain)
     with pytest.raises(Unsafe, match="fewer than 12 characters"):
         key.to_file(tmp_path / "new", passphrase="eleven char")  # noqa: S106

@@ -176,7 +176,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
     tmp_path: Path, store: str, inside: str
 ) -> None:
     (tmp_path / "a").mkdir(mode=0o700)
-    with pytest.raises(Unsafe, match="is the ledger's and the journal's"):
+    with pytest.raises(Unsafe, match="The ledger and the journal both have"):
         opened(Memory(), journal=Journal(Memory(), keys=KEYS))
     keys, storage = Keyring(GENERATED), FileCheckpointStorage(tmp_path / store)
     anchor = SQLiteAnchor(tmp_path / inside / "heads.db", create=True)
@@ -188,7 +188,7 @@ def test_an_anchor_or_a_journal_in_one_place_with_the_storage_is_refused(
         lambda: Journal(storage, keys=keys, anchor=anchor),
         lambda: Journal(storage, keys=keys).anchored_in(anchor, STORE),
     ):
-        with pytest.raises(ConfigurationError, match="is in one place with the storage"):
+        with pytest.raises(ConfigurationError, match="is in the same place as the storage"):
             act()
 
 

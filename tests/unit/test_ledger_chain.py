@@ -52,7 +52,7 @@ def test_a_tenant_sees_its_own_threads_alone(tmp_path: Path) -> None:
     for each in (acme, ledger.tenant("acme")):
         with pytest.raises(SealBroken, match=r"tenant acme is the one of .*, tenant globex\. If"):
             each.latest(THREAD)
-    with pytest.raises(ConfigurationError, match="The source is of store invoices, tenant globex"):
+    with pytest.raises(ConfigurationError, match="Cannot copy from store invoices, tenant globex"):
         globex.copy_to(opened(Memory()))
 
 

@@ -19,7 +19,7 @@ def test_a_thread_that_does_not_verify_is_not_anchored_by_a_second_try(house: Ho
     ledger = house.ledger()
     assert ledger.latest(THREAD).sequence == 3
     for _ in range(2):
-        with pytest.raises(RolledBack, match="is gone, and nothing signed"):
+        with pytest.raises(RolledBack, match="is gone, but no seal"):
             ledger.save(THREAD, {"n": 4})
     assert ledger.anchored(THREAD) is None
 

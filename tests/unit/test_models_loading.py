@@ -52,7 +52,7 @@ def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> 
         with pytest.raises(ModelRefused):
             load_checkpoint(path, safe=false)  # type: ignore[arg-type]
     assert not (tmp_path / "marker").exists()
-    with pytest.warns(UnrestrictedLoad, match="nothing verified who made it"):
+    with pytest.warns(UnrestrictedLoad, match="its author was not verified"):
         load_checkpoint(path, safe=False)
     assert (tmp_path / "marker").is_dir()
 
@@ -120,7 +120,7 @@ NO_DATA = {
 def test_a_scan_says_that_it_does_not_see_past_an_array() -> None:
     """It said nothing of `os.system` there, which joblib calls."""
     found = inspect(JOBLIB[:-1] + b"cos\nsystem\n(S'id'\ntR.")
-    says = "What follows its first array is not looked into: joblib runs it."
+    says = "It was not looked at beyond its first array, but joblib runs the rest."
     assert (found.pickles[0].reason, found.plain) == (says, False)
 
 
@@ -171,7 +171,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_loaded(
 
     genuine = identified
     monkeypatch.setattr("safepoint.models.loading.identified", swapped)
-    with pytest.raises(ModelRefused, match="of no format that is known here"):
+    with pytest.raises(ModelRefused, match="of an unknown format"):
         load_checkpoint(path)
 
 
@@ -213,7 +213,7 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     path = tmp_path / "My model.safetensors"
     save_checkpoint(path, {"model": state_dict(), "epoch": 7}, key=KEY)
     assert load_checkpoint(path, keys=KEYS)["epoch"] == 7
-    with pytest.raises(ConfigurationError, match="has a seal, and no keys"):
+    with pytest.raises(ConfigurationError, match="has a seal, but no keys"):
         load_checkpoint(path)
     with pytest.raises(SealBroken, match="not on this keyring"):
         load_checkpoint(path, keys=Keyring(SigningKey.generate()))

@@ -84,11 +84,9 @@ def test_the_commands_on_models_end_as_they_must(tmp_path: Path) -> None:
     (tmp_path / "pointer.gguf").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     (tmp_path / "empty").mkdir()
     for status, line in (
-        *((2, f"scan {each}") for each in ("page.pt", "pointer.gguf", "empty")),
+        *((2, f"scan {each}") for each in ("page.pt", "pointer.gguf", "empty", "missing", "")),
         (1, "scan evil.pkl b.pkl"),
         (0, "scan b.pkl"),
-        (2, "scan missing"),
-        (2, "scan"),
         (0, "convert old.pt new.safetensors --key m.key --create"),
         (0, "verify-model new.safetensors --key m.key.pub"),
         (0, "convert old.pt b.safetensors --key m.key --name B.ckpt"),
@@ -102,6 +100,8 @@ def test_the_commands_on_models_end_as_they_must(tmp_path: Path) -> None:
     (tmp_path / "old.pt").write_bytes(b"GGUF\3\0\0\0")
     changed = said("verify-model", "old.pt", "--key", "m.key", folder=tmp_path)
     assert "is not the file that was sealed" in changed[2]
-    sealed = said("seal-model", "evil.pkl", "--key", "m.key", folder=tmp_path)
     says = "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
-    assert sealed[2] == says
+    assert said("seal-model", "evil.pkl", "--key", "m.key", folder=tmp_path)[2] == says
+    (tmp_path / "empty/aa").write_bytes(EVIL)  # as in a hub's cache
+    (tmp_path / "empty/b.pkl").symlink_to("aa")
+    assert said("scan", "empty", folder=tmp_path)[1].startswith("empty/b.pkl is a pickle")

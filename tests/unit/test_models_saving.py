@@ -82,10 +82,10 @@ class Sub(torch.Tensor):  # type: ignore[misc]
 
 
 UNSUPPORTED: dict[str, tuple[Any, str]] = {
-    "sparse": ({"w": torch.eye(2).to_sparse()}, "dense ones alone"),
+    "sparse": ({"w": torch.eye(2).to_sparse()}, "only dense ones"),
     "meta": ({"w": torch.ones(1, device="meta")}, "has no values"),
     "a subclass": ({"w": torch.ones(1).as_subclass(Sub)}, "a subclass of Tensor"),
-    "overlapping": ({"a": SHARED[:2], "b": SHARED[1:]}, "share memory, and are not the same"),
+    "overlapping": ({"a": SHARED[:2], "b": SHARED[1:]}, "share memory but differ"),
     "a dtype": ({"dtype": torch.float32}, "is not saved"),
     "an object": ({"x": object()}, "does not know"),
     "a key": ({(1, 2): torch.ones(1)}, "neither a text nor an integer"),

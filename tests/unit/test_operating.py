@@ -201,7 +201,7 @@ def test_a_store_of_settings_is_not_begun_elsewhere(home: Path) -> None:
     for command in ("init invoices", "keys invoices --rotate records"):
         status, out, err = said(*command.split(), "--config", "safepoint.toml")
         assert (status, out) == (2, "")
-        assert "says where store invoices is, and this is for the default places." in err
+        assert "names places of store invoices, and this command uses the default ones." in err
     assert tree(home) == []
 
 

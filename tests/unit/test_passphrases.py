@@ -108,7 +108,7 @@ def test_without_a_terminal_a_key_with_a_passphrase_is_refused(office: Office) -
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
-    assert done.stderr.startswith("There is no terminal to type a passphrase on.")
+    assert done.stderr.startswith("A passphrase has to be typed on a terminal.")
 
 
 # --- keys -----------------------------------------------------------------------------------------
@@ -123,4 +123,4 @@ def test_such_keys_of_a_store_are_listed_and_open_nothing(office: Office) -> Non
     assert line in out
     status, out, err = office.run("verify", "invoices")
     assert (status, out, err.count("\n")) == (2, "", 1)
-    assert "holds a key with a passphrase, and a key without a passphrase is needed" in err
+    assert "holds a key with a passphrase, but a key without a passphrase is needed" in err

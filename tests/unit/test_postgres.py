@@ -299,7 +299,7 @@ def test_a_login_or_a_database_that_cannot_be_used_says_why_and_no_password(
         make_conninfo(dsn, sslmode="require"): "server does not support SSL",
         make_conninfo(dsn, port="1"): "Connection refused",
         make_conninfo(dsn, options="-c default_transaction_read_only=on"): "session is read-only",
-        make_conninfo(dsn, dbname=f"{database.name}_plain"): "There is no schema of safepoint",
+        make_conninfo(dsn, dbname=f"{database.name}_plain"): "Safepoint's schema is missing",
         server.dsn(f"nothing_{database.name}", database.name): "permission denied for schema",
         database.journal: "permission denied for schema",
     }

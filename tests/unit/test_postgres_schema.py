@@ -130,7 +130,7 @@ def test_the_command_makes_it_prints_it_and_says_in_one_line_what_is_wrong(
 
     monkeypatch.setenv("OWNER", database.owner)
     monkeypatch.setenv("WORKER", database.worker(1))
-    assert command("env:OWNER") == (0, "All of it is there already.\n", "")
+    assert command("env:OWNER") == (0, "Everything is there already.\n", "")
     code, printed, _ = command("--part", "anchor", "--prefix", "x")
     assert (code, printed.strip()) == (0, statements(parts=("anchor",), prefix="x"))
     code, _, said = command("env:WORKER")

@@ -68,7 +68,7 @@ def test_a_part_that_is_lost_is_not_begun_anew_as_a_folder(clone: Path, part: st
     assert said("init", "invoices")[0] == 0
     file = Path(getattr(default_places("invoices"), part))
     file.unlink()
-    with pytest.raises(Unavailable, match=f"There is no storage {file}"):
+    with pytest.raises(Unavailable, match=f"The storage {file}"):
         open_store("invoices")[0].save("order-8", 1)
     assert not file.exists()
 
@@ -197,7 +197,7 @@ def test_an_adapter_takes_the_people_of_named_settings_and_none_of_a_planted_fil
     with pytest.raises(TypeError, match="gate"):
         made("invoices", gate=Gate())
     Path(read().store("invoices").answers or "").unlink()  # with it would go denials and holds
-    with pytest.raises(Unavailable, match=r"There is no storage .*answers.db"):
+    with pytest.raises(Unavailable, match=r"The storage .*answers.db"):
         made("invoices")
 
 

@@ -323,7 +323,7 @@ class Failing(sqlite3.Error):
         self.sqlite_errorcode = getattr(sqlite3, name)
 
 
-NO_ROOM, HELD = "There is no room left for {} (ENOSPC), so", "Another program has held {} for 30 s."
+NO_ROOM, HELD = "No room is left for {} (ENOSPC), so", "Another program has held {} for 30 s."
 NOT_OURS = "{} does not hold what safepoint writes"
 FAILURES: dict[str, str] = {
     "SQLITE_FULL": NO_ROOM,

@@ -23,6 +23,7 @@ from safepoint import (
     SQLiteCheckpointStorage,
     open_ledger,
 )
+from safepoint.models import seal_model
 from safepoint.resume.answers import Answers
 from tests.house import rewrite
 from tests.unit.commands import said
@@ -362,13 +363,14 @@ def agent_framework_folder(root: Path) -> None:
 
 
 @case(
-    "A database of LangGraph's `SqliteSaver` with a pickle that runs code.",
+    "A database of LangGraph's `SqliteSaver` with a pickle that runs code, in a row"
+    " that says msgpack.",
     "SP03.pickle-rows state/langgraph.db, SP03.runs-code state/langgraph.db",
     "SP10.row-types state/langgraph.db, SP12.unsealed-state state/langgraph.db",
     "SP19.unsigned-approvals state/langgraph.db",
 )
 def langgraph_runs_code(root: Path) -> None:
-    others.langgraph(root / "state/langgraph.db", pickles=EVIL)
+    others.langgraph(root / "state/langgraph.db", pickles=EVIL, kind="msgpack")
 
 
 @case(
@@ -480,13 +482,14 @@ def unsafe_loads(root: Path) -> None:
     write(root / "app/read.py", 'import pickle\n\npickle.load(open("x", "rb"))\n')
 
 
-SEALED: Final = "SP24.not-verified models/net.safetensors"
+GGUF, SEALED = (f"SP24.not-verified models/net.{each}" for each in ("gguf", "safetensors"))
 
 
-@case("A model as safetensors, with its seal.", SEALED, status=0)
+@case("A model as safetensors, and one of GGUF, with their seals.", GGUF, SEALED, status=0)
 def good_model(root: Path) -> list[str]:
-    safetensors(root / "models/net.safetensors", sealed=key(root))
-    return [str(root / "models")]
+    made = safetensors(root / "models/net.safetensors", sealed=key(root))
+    seal_model(write(made.with_suffix(".gguf"), b"GGUF\3" + bytes(19)), key=key(root))
+    return [str(made.parent)]
 
 
 case = of_kind("What cannot be seen")

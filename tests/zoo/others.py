@@ -72,7 +72,7 @@ def saved(saver: Any) -> None:
     saver.put_writes(where, [("__interrupt__", "Pay?"), ("said", [1])], "task")
 
 
-def langgraph(file: Path, *, pickles: bytes = b"") -> None:
+def langgraph(file: Path, *, pickles: bytes = b"", kind: str = "pickle") -> None:
     need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
     from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
     from langgraph.checkpoint.sqlite import SqliteSaver
@@ -80,10 +80,8 @@ def langgraph(file: Path, *, pickles: bytes = b"") -> None:
     folder(file.parent)
     with closing(sqlite3.connect(file, check_same_thread=False)) as connection:
         saved(SqliteSaver(connection, serde=JsonPlusSerializer()))
-        if pickles:
-            edit = "update writes set type = 'pickle', value = ? where channel = 'said'"
-            connection.execute(edit, [pickles])
-            connection.commit()
+        edit = "update writes set type = ?1, value = ?2 where channel = 'said' and length(?2)"
+        connection.execute(edit, [kind, pickles]).connection.commit()
     file.chmod(0o600)
 
 

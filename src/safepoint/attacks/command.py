@@ -122,7 +122,7 @@ def _columns(
     if options.target is None and kit.targets is TARGETS:
         named = {"naive", *(kit.attacks[name].stopped_by for name in chosen)}
     for name in named - {*kit.targets, "ladder"}:
-        options.refuse(f"there is no target {name!r}. Choose from {', '.join(kit.targets)}")
+        options.refuse(f"unknown target {name!r}. Choose from {', '.join(kit.targets)}")
     return {name: each for name, each in kit.targets.items() if {name, "ladder"} & named}
 
 
@@ -149,7 +149,7 @@ def _check(options: argparse.Namespace, attacks: Iterable[str]) -> None:
     """Refuse the name of an attack that is none of these."""
     for name in options.attacks:
         if name not in attacks:
-            options.refuse(f"there is no attack {name!r}. Choose from {', '.join(attacks)}")
+            options.refuse(f"unknown attack {name!r}. Choose from {', '.join(attacks)}")
 
 
 def _cell(outcome: Outcome) -> str:

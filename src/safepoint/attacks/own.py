@@ -235,7 +235,7 @@ def check(named: str, factory: Any) -> None:
     if why:
         raise ConfigurationError(
             f"{named} does not work while nobody attacks it: {' '.join(why.split())[:300]}.",
-            "Let it open a store in the folder that it is given, with save(thread, state) and"
+            "It must open a store in the folder that it is given, with save(thread, state) and"
             " load(thread).",
         )
 

@@ -27,20 +27,20 @@ def commands(sub: Any) -> None:
         "lint",
         "find loads in code that can run what a file says",
         _audit,
-        description="Find loads that can run what a file says: the audit of code alone. Nothing is"
+        description="Find loads that can run what a file says: only the audit of code. Nothing is"
         " imported or run.",
         epilog=f"{status} Allow one on its line: # safepoint: allow SL02 REASON",
     )
     lint.add_argument("path", metavar="PATH", nargs="*", help="a file, or a folder of code")
-    lint.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
+    lint.add_argument("--format", choices=FORMATS, default="text", help="output format (text)")
     lint.set_defaults(is_code=True, store=None, fail_on=None)
     parser = add(
         sub,
         "audit",
         "check stores, state, models and code",
         _audit,
-        description="Check stores, state of other frameworks, models and code: each path is found"
-        " out by its content. Without any, what safepoint.toml names. Nothing is changed.",
+        description="Check stores, state of other frameworks, models and code: each path is"
+        " identified by its content. Without any, what safepoint.toml names. Nothing is changed.",
         epilog=f"{status} --fail-on says which findings count.",
     )
     parser.set_defaults(is_code=False)
@@ -48,9 +48,9 @@ def commands(sub: Any) -> None:
     parser.add_argument("path", metavar="PATH", nargs="*", help=what)
     what = "a store of the settings, or of the default places"
     parser.add_argument("--store", metavar="NAME", help=what)
-    what = "from which severity on a finding fails the audit (warning)"
+    what = "the lowest severity that fails the audit (warning)"
     parser.add_argument("--fail-on", choices=SEVERITIES, help=what)
-    parser.add_argument("--format", choices=FORMATS, default="text", help="how to say it (text)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="output format (text)")
 
 
 def _audit(options: argparse.Namespace) -> int:

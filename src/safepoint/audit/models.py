@@ -33,6 +33,7 @@ _FOUND: Final = {
     Verdict.TORCH: "SP25.torch",
     Verdict.PICKLE: "SP25.pickle",
 }
+_READ_ELSEWHERE: Final = (Format.GGUF, Format.ONNX, Format.TFLITE)  # by programs without pickle
 _IT: Final = re.compile(r"(It|The file)(?= )")
 
 
@@ -69,17 +70,18 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     values = {"what": what, "do": found.do, "kind": kind.sentence}
     if verdict not in _WORST and kind is not Format.UNCLEAR and _lies(file, kind):
         yield finding("SP25.lies", file, **values)
-    elif verdict in _FOUND:
+    elif verdict in _FOUND and not (kind in _READ_ELSEWHERE and _is_sealed(file)):
         yield finding(_FOUND[verdict], file, **values)
     elif verdict is Verdict.NOT_A_MODEL:
         if kind is Format.SEALED or not _NAMES.search(file):
             return
         yield finding("SP25.named", file, **values)
-    if verdict is Verdict.RUNS_CODE or found.code:
-        return  # a seal would vouch for it
-    seal = seal_beside(file)
-    is_sealed = seal is not None and is_seal_of_model(_text(seal))
-    yield finding("SP24.not-verified" if is_sealed else "SP24.unsealed", file)
+    if verdict is not Verdict.RUNS_CODE and not found.code:  # for which a seal would vouch
+        yield finding("SP24.not-verified" if _is_sealed(file) else "SP24.unsealed", file)
+
+
+def _is_sealed(file: str) -> bool:
+    return (seal := seal_beside(file)) is not None and is_seal_of_model(_text(seal))
 
 
 def _lies(file: str, kind: Format) -> bool:

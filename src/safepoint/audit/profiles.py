@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
-from safepoint.audit.contents import runs
+from safepoint.audit.contents import has_pickle, runs
 from safepoint.audit.finding import Finding, content, finding, listed, unseen, worst_first
 from safepoint.core.errors import quoted
 from safepoint.models import inspect
@@ -34,6 +34,7 @@ _SECONDS: Final = 30.0
 _TOUCHED: Final = re.compile(rb"\blastTouchedVersion[\"']?\s*:\s*[\"'][0-9]")
 _CHECKPOINT: Final = {"checkpoint_id", "workflow_name", "graph_signature_hash", "state", "messages"}
 _MARKS: Final = re.compile(rb'"(resumeAtIndex|graph_signature_hash|session|defaults|agents)"')
+_NO_PICKLE: Final = re.compile(rb"[\x81\x85-\x87\x90-\x94\x98-\xdf]|\Z")  # as MessagePack begins
 _ASKS: Final = re.compile(rb'"(askFallback|allowlist|security)"')
 
 KEPT: Final = {
@@ -140,8 +141,7 @@ def _beside(path: str) -> Iterator[Finding]:
 
 
 def _unknown(path: str, tables: Mapping[str, list[str]], rows: Query) -> Finding:
-    ask = "SELECT count(*) FROM {}".format
-    count = sum(number for name in tables for (number,) in rows(ask(_named(name))))
+    count = sum(n for name in tables for (n,) in rows(f"SELECT count(*) FROM {_named(name)}"))  # noqa: S608
     names = listed([quoted(name) for name in sorted(tables)]) or "none"
     return finding("SP02.foreign-database", path, tables=len(tables), rows=count, names=names)
 
@@ -176,10 +176,10 @@ def _judged(
     if types:
         shown = listed([f"{number} as {quoted(kind)}" for kind, number in types.most_common()])
         yield finding("SP10.row-types", where, shown=shown)
-    blob, which = "CAST(coalesce(?, '') AS BLOB)", " WHERE type LIKE '%pickle%'"
-    values = (row for column in known.get("values", ()) for row in ask(column, blob, which))
-    pickles = [runs(inspect(data)) for (data,) in values]
-    if pickles:
+    blob = "CAST(coalesce(?, '') AS BLOB), type LIKE '%pickle%'"
+    values = (row for column in known.get("values", ()) for row in ask(column, blob))
+    seen = ((inspect(data), says) for data, says in values if says or not _NO_PICKLE.match(data))
+    if pickles := [runs(found) for found, says in seen if says or has_pickle(found)]:
         yield finding("SP03.pickle-rows", where, count=len(pickles))
     if names := sorted({name for each in pickles for name in each}):
         yield finding("SP03.runs-code", where, carries="holds a pickle", names=listed(names))

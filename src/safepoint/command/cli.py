@@ -191,7 +191,7 @@ def _parser(arguments: list[str]) -> Parser:
     added = _Commands(parser)
     if not wanted and not named.startswith("-"):
         near = difflib.get_close_matches(named[:100], COMMANDS)
-        parser.error(f"there is no command {named!r}{f'. Near it: {near[0]}' if near else ''}")
+        parser.error(f"unknown command {named!r}{f'. Near it: {near[0]}' if near else ''}")
     for module in [wanted] if wanted else dict.fromkeys(COMMANDS.values()):
         importlib.import_module(module).commands(added)
     if not wanted:
@@ -235,5 +235,5 @@ def _postgres(options: argparse.Namespace) -> int:
         print(f"Assigned in: {', '.join(done)}.")
         return 0
     made = create_schema(dsn, parts=parts, prefix=prefix)
-    print(f"Made: {', '.join(made)}." if made else "All of it is there already.")
+    print(f"Made: {', '.join(made)}." if made else "Everything is there already.")
     return 0

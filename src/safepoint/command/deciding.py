@@ -57,7 +57,7 @@ def commands(sub: Any) -> None:
     denying = _signing(sub, "deny", _answer, "deny what a run asks: sign it with your key")
     denying.add_argument("--reason", default="", metavar="TEXT", help="why, for people")
     for each, verb in ((approving, "approve"), (denying, "deny")):
-        each.add_argument("--digest", metavar="SHA256", help="of the question, as waiting has it")
+        each.add_argument("--digest", metavar="SHA256", help="from the list of safepoint waiting")
         each.set_defaults(verb=verb)
     holding = _signing(sub, "hold", _order, "hold a run: no worker continues it")
     holding.add_argument("--reason", required=True, metavar="TEXT", help="why, for people")
@@ -66,9 +66,9 @@ def commands(sub: Any) -> None:
     people = add(sub, "people", "list, add or remove who may approve or hold", _people, "NAME")
     add_format(people)
     changing = people.add_mutually_exclusive_group()
-    what = "let somebody approve, by their public key"
+    what = "add somebody, by their public key"
     changing.add_argument("--add", nargs=2, metavar=("PERSON", "FILE"), help=what)
-    what = "end what somebody may do: their key is revoked"
+    what = "remove somebody: their key is revoked"
     changing.add_argument("--remove", metavar="PERSON", help=what)
     flag(people, "--operator", "as an operator, who holds runs, instead of an approver")
 
@@ -211,7 +211,7 @@ def _answer(options: argparse.Namespace) -> int:
         desk = _opened(options, stack, write=True)
         person, thread = desk.owner(_key_id(options), "approver"), _begun(desk, options.thread)
         if desk.ledger.anchor is None and verb == "deny":
-            print("No anchor: this may be an old question. A no to it is safe.", file=sys.stderr)
+            print("No anchor: this may be an old question. Denying it is safe.", file=sys.stderr)
         wait = desk.choose(thread, digest)
         desk.check_open(wait, verb, person)
         if not _is_meant(wait, verb, options.digest):
@@ -223,7 +223,7 @@ def _answer(options: argparse.Namespace) -> int:
     did = f"{person} {signed.verdict} {shown(wait.question.action)} in {_row(wait)[0]}."
     print(f"{did}\nThe question was {wait.digest}.")
     if verb == "approve":
-        print(f"A worker has to find it before {when(signed.expires)}.")
+        print(f"It counts if a worker uses it before {when(signed.expires)}.")
     return 0
 
 
@@ -267,7 +267,7 @@ def _is_meant(wait: Wait, verb: Verb, digest: str | None) -> bool:
     if not (os.isatty(0) and os.isatty(2)):
         if digest is None:
             raise ConfigurationError(
-                "There is no terminal to show the question on.",
+                "The question has to be shown on a terminal.",
                 f"Look at it with safepoint waiting {wait.ledger.store} {wait.name}, and name its"
                 " --digest.",
             )
@@ -359,12 +359,12 @@ def _people(options: argparse.Namespace) -> int:
     name = check_name("approver", options.remove)
     file, gone = Path(folder, f"{name}.pub"), Path(folder, REVOKED)
     if not os.path.lexists(file):
-        look = f"Look who is: safepoint people {options.name}"
-        raise NotFound(f"{name} is not among those.", look)
+        look = f"See who is: safepoint people {options.name}"
+        raise NotFound(f"{name} is not on the list.", look)
     key = VerifyingKey.from_file(file)
     disk.create_root(str(gone))
     file.rename(gone / f"{name}.{key.id}.pub")
     print(f"{name} may no longer {what} in {options.name}: key {key.id} is revoked.")
-    left = "What they held stays held" if options.operator else "What they approved counts no more"
+    left = "Their holds stay" if options.operator else "Their approvals no longer count"
     print(f"{left}. Restart each worker, so that it knows.")
     return 0

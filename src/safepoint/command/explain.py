@@ -61,7 +61,7 @@ def lines_of(found: Explanation) -> Iterator[str]:
     kind = "" if found.parent is None else f" (a kind of {found.parent})"
     yield f"{found.name}{kind}: {found.says}"
     yield found.means
-    yield "What may be behind it:"
+    yield "Possible causes:"
     yield from (f"  - {cause}" for cause in found.causes)
     yield f"First: {found.first}"
     yield "On the site:"

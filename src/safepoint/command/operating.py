@@ -56,8 +56,8 @@ from safepoint.stores import disk
 
 _AFTER: Final = """
 Back up storage, journal and answers together, the storage first.
-Back up the keys separately and encrypted, and have somebody else keep that copy.
-Keep the anchors out of both backups, and never restore one over the anchor in use.
+Back up the keys separately. Encrypt that backup, and give it to somebody else.
+Keep the anchors out of both backups. Never restore one over the anchor in use.
 
 In your application, with safepoint.langgraph (safepoint.agent_framework has the same):
   saver = SealedSaver.from_settings("{name}")
@@ -95,7 +95,7 @@ def _store(options: argparse.Namespace) -> Store:
 def _init(options: argparse.Namespace) -> int:
     """Begin a store. Each part has its own order of being made, so that a kill leaves no half."""
     name, settings = options.name, read(options.config)
-    places = _default_places(settings, name, "Make its parts there, or take its table away first.")
+    places = _default_places(settings, name, "Make its parts there, or remove its table first.")
     parts = _parts(places)
     before = [each for each in parts if os.path.lexists(parts[each])]
     logging.getLogger("safepoint").addHandler(logging.NullHandler())  # said below
@@ -121,8 +121,8 @@ def _init(options: argparse.Namespace) -> int:
 def _default_places(settings: Settings, name: str, do: str) -> Store:
     if settings.says(name, "storage", "key"):
         raise ConfigurationError(
-            f"{shell(str(settings.file))} says where store {name} is, and this is for the default"
-            " places.",
+            f"{shell(str(settings.file))} names places of store {name}, and this command uses the"
+            " default ones.",
             do,
         )
     return default_places(name)
@@ -302,7 +302,7 @@ def _keys(options: argparse.Namespace) -> int:
                 print(f"{what}: {error}", file=sys.stderr)
                 worst = 2
                 continue
-            does = "verifies, and signs next" if Path(file).stem.endswith("-next") else "verifies"
+            does = "verifies, will sign next" if Path(file).stem.endswith("-next") else "verifies"
             if found.kind == "key with a passphrase":
                 does = "has a passphrase"
             elif file == files[0] and found.kind != "public key":

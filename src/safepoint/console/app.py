@@ -164,7 +164,7 @@ class Console:
     # --- look
 
     def _nothing(self, _: _Input) -> Response:
-        raise NotFound("There is no such page.", "Go back to what waits.")
+        raise NotFound("This page does not exist.", "Go back to what waits.")
 
     def _style(self, _: _Input) -> Response:
         return Response(_STYLE, media_type="text/css")
@@ -248,7 +248,7 @@ class Console:
         form, verb, why = (asked.fields.get(each, "") for each in ("form", "verb", "why"))
         if len(why) > MAX_WHY:
             raise InvalidId(
-                f"The reason has {len(why)} characters, and {MAX_WHY} are allowed.",
+                f"The reason has {len(why)} characters, but only {MAX_WHY} are allowed.",
                 "Nothing was signed. Go back and say it in fewer words.",
             )
         if verb == "hold" and not why.strip():
@@ -335,7 +335,7 @@ def _about(subject: Subject, name: str) -> Iterator[str]:
     else:
         if subject.question is not None:
             yield f"action: {shown(subject.question.action)}"
-            yield f"arguments: {len(subject.question.arguments)}, too long for here: see the page"
+            yield f"arguments: {len(subject.question.arguments)}, see the page"
         yield f"thread: {subject.thread}"
         yield f"tenant: {subject.tenant or '(none)'}"
         yield f"store: {subject.store}"

@@ -47,7 +47,8 @@ def commands(sub: Any) -> None:
 def _console(options: argparse.Namespace) -> int:
     if not (os.isatty(0) and os.isatty(2)):
         raise ConfigurationError(
-            "There is no terminal to print the link on, and to sign on.", "Run it on one."
+            "The console needs a terminal, for its link and for your signatures.",
+            "Start it on one.",
         )
     try:
         import jinja2  # noqa: F401

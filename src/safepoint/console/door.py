@@ -273,7 +273,7 @@ def _check_form(request: _Request) -> None:
         raise _Reply(405, "Refused", text, allow="GET, POST")
     # Escapes, empty and dotted segments, whole URLs.
     if not _PATH.fullmatch(request.path):
-        raise _Reply(400, "Refused", "The path has signs that no path of the console has.")
+        raise _Reply(400, "Refused", "The path has characters that no path of the console has.")
     for name in _NEVER:
         if any(key == name for key, _ in request.headers):
             raise _Reply(400, "Refused", f"The console takes no header {name}.")

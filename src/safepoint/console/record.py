@@ -187,7 +187,7 @@ def _failed(error: CheckpointError) -> Iterator[Result]:
     what = "anchor" if isinstance(error, RolledBack) or error.kind == "anchor" else "seal"
     what = "chain" if error.kind in ("place", "tenant", "chain", "missing") else what
     for each in ("seal", "chain", "anchor"):
-        ended = f"Not told: the check of the {what} ended it."
+        ended = f"Not known: the check of the {what} failed."
         yield Result(each, ok=False, text=error.what if each == what else ended)
 
 
@@ -264,7 +264,7 @@ class _History:
         yield Result("chain", ok=True, text=links)
         seen = self.anchored
         if anchor is None:
-            text = "There is no anchor, so nobody could tell an old copy of this run from today's."
+            text = "Without an anchor, nobody can tell an old copy of this run from today's."
         elif seen is None:
             text = "The anchor has not seen this run, so the whole run could be cut off unnoticed."
         else:
@@ -329,7 +329,7 @@ class _History:
         for wait in self.record.waits:
             if said.question == wait.question:
                 counts = said.verdict == "denied" or said.approver in wait.yes
-                lapsed = "does not count any more: it has lapsed, or the key is revoked"
+                lapsed = "no longer counts: it has expired, or the key is revoked"
                 return "no worker has found it yet" if counts else lapsed
         return "not used: the run continued without it"
 
@@ -351,9 +351,9 @@ class _History:
         was = f"as it did #{at}" if old.app == new.app else f"and {_app(old)} wrote #{at}"
         yield f"{_app(new)} wrote it, {was}."
         if old.tools == new.tools:
-            yield f"Its tools are those of #{at}."
+            yield f"It has the same tools as #{at}."
             return
-        yield f"Its tools are not those of #{at}."
+        yield f"It has other tools than #{at}."
         with self.record.looking("state"):
             had, has = self._payload(self.first), self._payload(self.newest)
             if had and has:

@@ -190,7 +190,7 @@ Phase = Literal["waiting", "asked", "signed", "refused", "unknown"]
 _BEFORE: Final = ApprovalRefused, ResumeRefused  # raised before it is signed
 _UNKNOWN: Final = (
     "It may be signed. Look at the run: if what you said is not there, sign it again. A second"
-    " yes or no of one person counts once."
+    " answer by one person is not counted."
 )
 
 

@@ -272,7 +272,7 @@ class View:
         if opened.header.sequence < begins:
             if self._newest(thread)[0] >= begins:
                 raise _pruned_meanwhile(thread)
-            raise RolledBack(f"{thread} was pruned to begin at #{begins}, and ends before it.")
+            raise RolledBack(f"{thread} was pruned to begin at #{begins}, but ends before that.")
         last = opened
         for last in self._predecessors(opened, begins, every_signature=every_signature):
             yield last
@@ -483,7 +483,7 @@ class View:
             base = self.base(thread)
             if base is not None and sequence < base.header.sequence:
                 raise _pruned_meanwhile(thread) from error
-            what = f"{thread} #{sequence} is gone, and nothing signed says that it was pruned."
+            what = f"{thread} #{sequence} is gone, but no seal says that it was pruned."
             raise RolledBack(what, kind="missing") from error
 
     def _open(self, record: bytes, place: Place, **options: Any) -> Opened:
@@ -656,7 +656,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
     for key in keys:
         if key.id in journals:
             raise Unsafe(
-                f"Key {key.id} is the ledger's and the journal's.",
+                f"The ledger and the journal both have key {key.id}.",
                 "Give the journal a key of its own.",
             )
         if home and key.path is not None and key.path.resolve().is_relative_to(home):
@@ -667,7 +667,7 @@ def check_apart(storage: Any, keys: Keyring, anchor: Any, journal: Any = None) -
     for name, apart in places:
         if home and apart and (apart.is_relative_to(home) or home.is_relative_to(apart)):
             raise ConfigurationError(
-                f"The {name} {shell(str(apart))} is in one place with the storage"
+                f"The {name} {shell(str(apart))} is in the same place as the storage"
                 f" {shell(str(home))}.",
                 f"Give the {name} a folder elsewhere, best of another user or machine.",
             )

@@ -253,7 +253,7 @@ def _by_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., A
         taken = {name: getattr(value, name) for name in names}
         extra = is_model and value.model_extra
         if extra and not known.isdisjoint(extra):
-            raise EncodeError("has an extra value of the name of a field.", "Rename one of them.")
+            raise EncodeError("has an extra value with the name of a field.", "Rename one of them.")
         return taken | extra if extra else taken
 
     def revive(saved: dict[str, Any]) -> object:
@@ -262,7 +262,7 @@ def _by_fields(tag: str, cls: type, names: Iterable[str], build: Callable[..., A
                 return build(**saved)
         raise DecodeError(
             f"{tag} refuses its saved fields, or has others now.",
-            "Restore with the version of the class that wrote it, or let it accept this value.",
+            "Restore with the version of the class that wrote it, or make it accept this value.",
         )
 
     return Converter(tag, cls, take, revive)
@@ -300,7 +300,7 @@ def _check_limits(limits: Limits, **numbers: int) -> None:
 
 def _check_copies(size: int, limits: Limits) -> None:
     if size > _COPIES * (limits.state_bytes + 65_536):
-        raise LimitExceeded("What is large in the state is nested deep.", "Save ids in its place.")
+        raise LimitExceeded("Too much of the state is nested deep.", "Save ids in its place.")
 
 
 def _set_pairs_apart(value: Any) -> Any:

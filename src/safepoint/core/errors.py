@@ -53,7 +53,7 @@ class CheckpointError(Exception):
         kind: which of several things of its class it is, in a word; None if there is only one.
     """
 
-    do = "Look up its name, and do what the site says first."
+    do = "Look up its name: the site says what to do first."
     kind: ErrorKind | None = None
 
     def __init__(self, what: str, do: str | None = None, kind: ErrorKind | None = None) -> None:

@@ -248,7 +248,7 @@ class Journal(Closing):
             None.
 
     Raises:
-        ConfigurationError: the anchor is in one place with the storage.
+        ConfigurationError: the anchor is in the same place as the storage.
         Unsafe: a key is inside the storage folder.
     """
 

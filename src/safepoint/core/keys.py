@@ -162,8 +162,8 @@ def _parse(what: str, text: Hidden, wanted: FileKind | None) -> tuple[FileKind, 
         )
     if wanted not in (None, parsed[0]):
         raise Unsafe(
-            f"{what} holds a {parsed[0]}, and a {wanted} is needed here.",
-            "Name the file of that, or change what this one has: ssh-keygen -p -f FILE",
+            f"{what} holds a {parsed[0]}, but a {wanted} is needed here.",
+            "Name the right file, or change this one: ssh-keygen -p -f FILE",
         )
     return parsed[0], VerifyingKey(parsed[1])
 
@@ -502,7 +502,7 @@ class Keyring:
         if key_id not in self._keys:
             raise SealBroken(
                 f"It names key {quoted(key_id)}, which is not on this keyring.",
-                "If it is one of yours, and was never stolen, add it: Keyring(..., verify=[key]),"
+                "If it is yours and was never stolen, add it: Keyring(..., verify=[key]),"
                 " or key = [...] in the settings. If not, treat the record as forged.",
             )
         return self._keys[key_id]

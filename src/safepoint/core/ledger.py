@@ -116,8 +116,8 @@ class Ledger:
         seconds: how long such a lease lasts without a write.
 
     Raises:
-        ConfigurationError: the anchor or the journal is in one place with the storage, or a worker
-            is named and the storage knows no owners.
+        ConfigurationError: the anchor or the journal is in the same place as the storage, or
+            a worker is named and the storage knows no owners.
         InvalidId: `store` is outside the grammar.
         Unsafe: a key is inside the storage's `path`, if it says one.
     """
@@ -559,9 +559,7 @@ class Ledger:
             CheckpointError: the thread does not verify. Nothing was removed.
         """
         if type(keep) is not int or keep < 1:
-            raise ConfigurationError(
-                f"keep is {quoted(keep)}, and must be a whole number from 1 up."
-            )
+            raise ConfigurationError(f"keep must be a whole number from 1 up, not {quoted(keep)}.")
         self._retention()
         if self._verified_end(thread).header.kind == "deleted":
             return 0  # `erase` is for that
@@ -691,11 +689,11 @@ class Ledger:
         ours, theirs = (Place(each.store, each.tenant_name, "", 0) for each in (self, target))
         if theirs != ours:
             raise ConfigurationError(
-                f"The source is of {ours.scope}, and the target of {theirs.scope}."
+                f"Cannot copy from {ours.scope} to {theirs.scope}: the names differ."
             )
         if is_same(self.storage, target.storage):
             raise ConfigurationError(
-                "Source and target are one storage, so nothing would be sealed again."
+                "Source and target are the same storage, so nothing would be sealed again."
             )
         if up_to is not None and self.tenant_name:
             up_to = scoped(up_to, self.tenant_name)
@@ -884,8 +882,8 @@ class Log:
             if outcome != "done":
                 raise
             raise Unavailable(
-                f"It is done ({what}), and that could not be written down. {error.what}",
-                "What was saved or removed stays so: look at the thread before you repeat it.",
+                f"It is done ({what}), but the journal could not be written. {error.what}",
+                "The change was not undone: look at the thread before you repeat it.",
                 "journal",
             ) from error
 

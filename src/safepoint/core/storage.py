@@ -469,7 +469,7 @@ def taken(thread: str, sequence: int, first: int) -> Conflict:
     """Return the error for a sequence that is taken; `first` is where the thread begins."""
     what = f"Thread '{thread}' already has a checkpoint {sequence}."
     if sequence < first:
-        what = f"Thread '{thread}' had a checkpoint {sequence}, and begins at {first} by now."
+        what = f"Thread '{thread}' had a checkpoint {sequence}, and begins at {first} now."
     return Conflict(what)
 
 

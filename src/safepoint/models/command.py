@@ -25,18 +25,14 @@ _SHOWN: Final = 20
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    scan = _add_command(
-        sub, "scan", _scan, "say what files are, and what the pickles in them import and call"
-    )
+    scan = _add_command(sub, "scan", _scan, "say what files are, and what code they can run")
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
     turn = _add_command(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
-    seal = _add_command(sub, "seal-model", _seal, "put a seal beside a model file")
-    look = _add_command(sub, "verify-model", _verify, "verify the seal beside a model file")
+    seal = _add_command(sub, "seal-model", _seal, "write a seal for a model file")
+    look = _add_command(sub, "verify-model", _verify, "verify the seal of a model file")
     for command in (turn, seal, look):
         command.add_argument("file", metavar="FILE", help="the model file")
-        command.add_argument(
-            "--name", metavar="NAME", help="the name that the seal is bound to (FILE)"
-        )
+        command.add_argument("--name", metavar="NAME", help="the name in the seal (FILE)")
         command.add_argument("--key", metavar="FILE", required=True, help="the key of the seal")
     for command in (turn, seal):
         flag(command, "--create", "make the key, and its public half, if there is none")
@@ -67,23 +63,25 @@ def _scan(options: argparse.Namespace) -> int:
 
 
 def _files_of(path: str, closed: list[Finding]) -> list[str]:
-    """Return each file of a folder, or what is no folder: an empty one, too."""
+    """Return each file of a folder once, by its link in a hub's cache, or what is not a folder."""
     if not os.path.isdir(path):  # noqa: PTH112  that of Path may raise
         return [path]
-    found = [each for each in files(path, closed) if not os.path.isdir(each)]  # noqa: PTH112
-    return found or ([] if closed else [path])
+    named = sorted(files(path, closed), key=os.path.islink)  # which then replace what they lead to
+    found = {os.path.realpath(each): each for each in named if not os.path.isdir(each)}  # noqa: PTH112
+    return sorted(found.values()) or ([] if closed else [path])
 
 
 def _scanned(path: str) -> int:
     if os.path.isdir(path):  # noqa: PTH112  that of Path may raise
-        raise NotFound(f"There is no file in {shell(path)}.", "Nothing was looked at.")
+        raise NotFound(f"{shell(path)} contains no file.", "Nothing was looked at.")
     found = inspect(path)
     is_none = found.verdict is Verdict.NOT_A_MODEL and Path(path).suffix.lower() in MODEL_NAMES
     if is_none or found.kind is Format.POINTER:
         with open_model(path, DEFAULT_MODEL_LIMITS):  # which says what it is
             pass
     print(f"{shell(path)} is {found.kind.sentence} ({found.size:,} bytes).")
-    for each in found.pickles:
+    its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
+    for each in (pickle for pickle in found.pickles if pickle.said != its_own):
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
         said = f"{each.said.capitalize()}: {each.reason}" if each.reason else "Plain data."

@@ -91,7 +91,7 @@ def load_checkpoint(
             loaded, or not what its name says.
         LimitExceeded: it is over a limit.
         SealBroken: its seal is not genuine, or of something else.
-        NotFound: there is no such file; or there are keys and no seal.
+        NotFound: it does not exist; or there are keys and no seal.
         Unavailable: it cannot be read.
         MissingPackage: PyTorch is not installed.
         ConfigurationError: there is a seal and no keys.
@@ -191,7 +191,7 @@ def open_model(
         safe: False warns of an unrestricted load that nothing vouches for.
 
     Raises:
-        NotFound: there is no such file; or there are keys and no seal.
+        NotFound: it does not exist; or there are keys and no seal.
         Unavailable: it is a folder, a pipe or a device, or cannot be read.
         SealBroken: its seal is not genuine, or of another file.
         ConfigurationError: it is to be loaded, and there is a seal and no keys.
@@ -210,7 +210,7 @@ def open_model(
         seal = seal_beside(name) if load and keys is None else None
         if seal is not None:
             raise ConfigurationError(
-                f"{shell(name)} has a seal, and no keys were given to verify it.",
+                f"{shell(name)} has a seal, but no keys were given to verify it.",
                 f"Pass keys=Keyring(…). To do without, move {shell(seal)} away.",
             )
         if load and not _is_private(source.fileno()):
@@ -218,8 +218,8 @@ def open_model(
             found = _admitted(name, file, sealed, limits, load)
         if keys is None and safe is False and found[0] is not Format.SAFETENSORS:
             warnings.warn(
-                f"{shell(name)} is loaded without restriction, so it can run code, and nothing"
-                " verified who made it. Pass keys= to verify its seal, or convert it to"
+                f"{shell(name)} is loaded without restriction, so it can run code, and its author"
+                " was not verified. Pass keys= to verify its seal, or convert it to"
                 " safetensors.",
                 UnrestrictedLoad,
                 stacklevel=4,

@@ -66,7 +66,7 @@ from safepoint.models.zips import (
 PICKLED: Final = "__pickled__"
 """The key under which Agent Framework keeps a pickle in base64."""
 
-_LOOK: Final = "Nothing was run. Ask who wrote it, and do not load it."
+_LOOK: Final = "Nothing was run. Do not load it. Ask who wrote it."
 _HEAD: Final = 64 * 1024
 _SMALL: Final = 1024 * 1024
 _DEPTH: Final = 200
@@ -100,10 +100,11 @@ _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
 _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 # What a PyTorch file may hold and safetensors and the codec may not.
 _LOADED_ONLY: Final = re.compile(
-    r"^numpy\.|_rebuild_(sparse|q|meta)|_get_layout|_affine|^torch\.device"
-    r"|\.(deque|range|xrange|slice|complex|bytearray)\Z"
+    r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
+    r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
+    r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
 )
-_PROGRAM: Final = "It is a program. Ask for the weights: a state_dict, as safetensors."
+_PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = (
     "Loading it runs what is in it. Ask for skops or safetensors. Open it only in a container"
     " without a network."
@@ -138,12 +139,12 @@ class Format(StrEnum):
         return kind
 
     EMPTY = "empty", "an empty file", "Copy it again: the save or the copy did not finish."
-    POINTER = "lfs", "a pointer of Git LFS, and not the file itself", "Fetch that: git lfs pull"
-    SEALED = "sealed", "a sealed record", "Name the model; its seal stands beside it."
+    POINTER = "lfs", "a Git LFS pointer, not the file itself", "Fetch the file: git lfs pull"
+    SEALED = "sealed", "a sealed record", "Name the model instead of its seal."
     SAFETENSORS = "safetensors", "a safetensors file", "Load it with load_checkpoint."
     TORCH_ZIP = "torch-zip", "a PyTorch archive", _CONVERT
-    TORCH_SCRIPT = "torch-script", "a TorchScript archive", _PROGRAM
-    TORCH_EXPORT = "torch-export", "a program that torch.export saved", _PROGRAM
+    TORCH_SCRIPT = "torch-script", "a program, saved by TorchScript", _PROGRAM
+    TORCH_EXPORT = "torch-export", "a program, saved by torch.export", _PROGRAM
     TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6", _CONVERT
     PICKLE = "pickle", "a pickle", _PICKLED
     PICKLES = "pickles", "several pickles, one after another", _PICKLED
@@ -156,12 +157,12 @@ class Format(StrEnum):
     KERAS = "keras", "a Keras model", _KERAS
     ONNX = "onnx", "an ONNX model", "Load it with onnxruntime, which reads no pickle."
     TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
-    SAVED_MODEL = "saved-model", "a SavedModel of TensorFlow", _PROGRAM
+    SAVED_MODEL = "saved-model", "a program, a SavedModel of TensorFlow", _PROGRAM
     SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
     COMPRESSED = "compressed", "compressed data", _PACKED
     TAR = "tar", "a tar archive", _PACKED
-    JSON = "json", "JSON", "It is a text. Ask for the model itself."
-    UNKNOWN = "unknown", "of no format that is known here", _UNKNOWN
+    JSON = "json", "JSON", "It is text. Ask for the model itself."
+    UNKNOWN = "unknown", "of an unknown format", _UNKNOWN
     UNCLEAR = "unclear", "of no clear format"
 
 
@@ -234,7 +235,7 @@ def identified(
             if kind is Format.UNKNOWN and _is_tar(head):
                 kind = Format.TAR
             elif ends_as_zip(file, size):
-                raise unclear("The file does not begin as a zip archive, and ends as one")
+                raise unclear("The file does not begin as a zip archive, but ends as one")
         if kind is Format.UNKNOWN and _is_json(file, head, size, limits):
             kind = Format.JSON
     finally:
@@ -342,7 +343,7 @@ class Verdict(StrEnum):
 
 _NEXT: Final = {
     Verdict.NEEDS_CODE: _PICKLED,
-    Verdict.REFUSED: "Do not load it. Ask for it again, as safetensors.",
+    Verdict.REFUSED: "Do not load it. Ask for an intact copy.",
     Verdict.PICKLE: "Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
     Verdict.NOT_A_MODEL: "",
 }
@@ -441,7 +442,8 @@ class Inspection(NamedTuple):
         is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
-        only = {name for each in self.pickles for name in each.imports if _LOADED_ONLY.search(name)}
+        names = (_LOADED_ONLY.search(name) for each in self.pickles for name in each.imports)
+        only = {(name.lastgroup or name[0]).replace("_", " ") for name in names if name}
         if is_model and only and verdict not in _NEXT:
             return f"Load it with load_checkpoint. convert does not keep {listed(only)}."
         return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
@@ -491,7 +493,7 @@ def inspect(
         limits: how much is looked at.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: it does not exist.
         Unavailable: it is a folder, a pipe or a device, or cannot be read.
     """
     with opened(source) as found:
@@ -514,7 +516,7 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
     """Open a file for a look, once: anyone who swaps it meanwhile changes nothing.
 
     Raises:
-        NotFound: there is no such file.
+        NotFound: it does not exist.
         Unavailable: it is a folder, a pipe or a device, or cannot be read.
     """
     if isinstance(source, bytes):
@@ -529,7 +531,7 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
             yield file
     except FileNotFoundError:
         do = "Check the path. Nothing was loaded."
-        raise NotFound(f"There is no file {shown}.", do) from None
+        raise NotFound(f"{shown} does not exist.", do) from None
     except OSError as error:
         if isinstance(error, IsADirectoryError):
             do = f"Name a file in it. See what they are: safepoint scan {shown}"
@@ -546,7 +548,7 @@ class _Inspector:
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
         self._tensors: Mapping[str, Any] = {}
-        self._code: tuple[str, ...] = ()
+        self._code = set[str]()
         self._model: str | None = None  # why a PyTorch file is more than tensors
         self._describes = False  # whether this is the pickle that describes the tensors
 
@@ -558,7 +560,7 @@ class _Inspector:
                 value, unchecked = read_model(self._file, self._members)
                 self._tensors, self._model = named_tensors(value, TensorSpec), ""
                 if unchecked:
-                    self._unseen.append("It holds a sparse tensor, which is checked by a load.")
+                    self._unseen.append("It holds a sparse tensor, which only a load checks.")
             except CheckpointError as error:
                 self._model = error.what
         if kind in (Format.HDF5, Format.KERAS) and _LAMBDA.search(self._config()):
@@ -581,7 +583,7 @@ class _Inspector:
         if self._model and all(pickle.plain for pickle in self._pickles):
             self._unseen.append(self._model)
         seen = tuple(self._pickles), tuple(self._unseen)
-        return Inspection(kind, self._size, *seen, tensors=self._tensors, code=self._code)
+        return Inspection(kind, self._size, *seen, "", self._tensors, tuple(sorted(self._code)))
 
     def _config(self) -> bytes:
         """Return what says of which layers a model of Keras is."""
@@ -598,9 +600,7 @@ class _Inspector:
                 continue  # a number or a word on the format, as the plan has seen
             name = shell(member.name)
             if self._left <= 0:
-                self._unseen.append(
-                    f"What follows from {name} on in the archive was not looked at."
-                )
+                self._unseen.append(f"The archive was not looked at from {name} on.")
                 return
             if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
                 self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
@@ -696,7 +696,7 @@ class _Inspector:
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
         if self._kind is Format.JOBLIB:
-            reason = "What follows its first array is not looked into: joblib runs it."
+            reason = "It was not looked at beyond its first array, but joblib runs the rest."
         elif found.broken is not None:
             reason = found.broken.what
         elif self._describes and self._model is not None:
@@ -716,22 +716,22 @@ class _Inspector:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = f"{where or 'It'} is not strict JSON, and may hold pickles or name code."
+                what = f"{where or 'It'} is not strict JSON, so it may hold pickles or name code."
                 if self._members:
                     self._unseen.append(what)
                 else:
                     raise DecodeError(what, _LOOK) from None
             return
-        for place, text in _marked_texts(value, where, 0):
+        for key, place, text in _marked_values(value, where, 0):
+            if key != PICKLED:
+                self._code |= {*_CODE_NAME.findall(json.dumps(text))} or {key} if text else set()
+                continue
             pickled = unbased(text, strict=True) if type(text) is str else None
             if pickled is None:
                 raise DecodeError(
-                    f"{place or 'It'} is marked as a pickle, and is not base64.", _LOOK
+                    f"{place or 'It'} is marked as a pickle, but is not base64.", _LOOK
                 )
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
-        remote = {key: value.get(key) for key in _REMOTE} if type(value) is dict else {}
-        keys = tuple(key for key, named in remote.items() if named)
-        self._code += tuple(sorted({*_CODE_NAME.findall(json.dumps(remote))})) or keys
 
     def _array(self, where: str, data: IO[bytes], head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
@@ -746,15 +746,14 @@ class _Inspector:
             self._stack(", ".join(filter(None, (where, "the objects of the array"))), body)
         else:
             self._unseen.append(
-                f"{where or 'It'} is a NumPy array of a form that is not known here, and may hold"
-                " objects."
+                f"{where or 'It'} is a NumPy array of an unknown form, so it may hold objects."
             )
         self._left -= len(objects)
 
     def _safetensors(self) -> None:
         found = scan(self._file, limits=self._limits)
         if isinstance(found.broken, LimitExceeded):
-            self._unseen.append("It reads as a pickle, too, for longer than was looked at.")
+            self._unseen.append("It also reads as a pickle, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
         try:
             self._tensors = read_table(read_at(self._file, 0, most), self._size)
@@ -799,19 +798,19 @@ def unbased(text: str, *, strict: bool) -> bytes | None:
         return None
 
 
-def _marked_texts(value: Any, where: str, depth: int) -> Iterator[tuple[str, Any]]:
-    """Return what is marked as a pickle, each with its place."""
+def _marked_values(value: Any, where: str, depth: int) -> Iterator[tuple[str, str, Any]]:
+    """Return what is marked as a pickle or as code, each with its key and its place."""
     if depth > _DEPTH:
         raise LimitExceeded(f"The file is nested deeper than {_DEPTH} levels.", _LOOK)
     if isinstance(value, dict):
         for key, inner in value.items():
-            if key == PICKLED:
-                yield where, inner
-            else:
-                yield from _marked_texts(inner, step(where, key), depth + 1)
+            if key != PICKLED:
+                yield from _marked_values(inner, step(where, key), depth + 1)
+            if key in (PICKLED, *_REMOTE):
+                yield key, where, inner
     elif isinstance(value, list):
         for number, inner in enumerate(value):
-            yield from _marked_texts(inner, f"{where}[{number}]", depth + 1)
+            yield from _marked_values(inner, f"{where}[{number}]", depth + 1)
 
 
 def step(where: str, key: str) -> str:

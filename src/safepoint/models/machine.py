@@ -218,7 +218,7 @@ class Builder:
             return self.value(drawing, 1), end
         except (RecursionError, MemoryError):
             problem = LimitExceeded(
-                "What the pickle holds does not fit into the memory, or is nested too deep.",
+                "The pickle's values do not fit into memory, or are nested too deeply.",
                 "Nothing was loaded. Load it where there is more, or in parts.",
                 "memory",
             )

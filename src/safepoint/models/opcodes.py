@@ -296,7 +296,7 @@ _MOST_NAMES: Final = 1_000
 _WINDOW: Final = 64 * 1024
 _MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such as site-packages
 # C's unpickler drops what is left of a frame, and reads the instruction from what follows.
-_CROSSED: Final = "what stands behind a frame that an instruction crosses"
+_CROSSED: Final = "bytes after a frame that an instruction crosses"
 _COMPUTED: Final = "a name that is made while it runs"
 _KEPT: Final = frozenset(
     [

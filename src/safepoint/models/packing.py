@@ -130,7 +130,7 @@ def write_packed(state: Any, file: IO[bytes], limits: ModelLimits = DEFAULT_MODE
 
     if not all(map(same, written)):
         raise ModelRefused(
-            "What was written of the model is not what was loaded.",
+            "The written model differs from the one that was loaded.",
             "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
         )
     return rest
@@ -187,7 +187,7 @@ def _restored(outline: Any, tensors: Mapping[str, torch.Tensor], used: set[str])
         if texts and len(set(keys)) == len(keys) == len(names):
             return dict(zip(keys, map(tensor, names), strict=True))
     if kind in _STAND_INS:
-        raise ModelRefused("The rest of the state has a stand-in that is not ours.", _NOT_OURS)
+        raise ModelRefused("The rest of the state has an unknown placeholder.", _NOT_OURS)
     return outline
 
 
@@ -255,7 +255,7 @@ class _Packer:
         if name is None:
             raise ModelRefused(
                 "A tensor is in a dict under a key that is neither a text nor an integer.",
-                "Use such keys only where there are no tensors below.",
+                "Use text or integer keys on the way to a tensor.",
             )
         if why := _refusal(self._torch, tensor, name):
             raise ModelRefused(f"The tensor {quoted(name)} {why[0]}.", why[1])
@@ -285,9 +285,8 @@ class _Packer:
         for device, start, end, name in sorted(self._areas):
             if device == reached[0] and start < reached[1]:
                 raise ModelRefused(
-                    f"The tensors {quoted(reached[2])} and {quoted(name)} share memory, and are"
-                    " not the same.",
-                    "Save one of them, or a clone() of one.",
+                    f"The tensors {quoted(reached[2])} and {quoted(name)} share memory but differ.",
+                    "Save only one, or a clone() of the other.",
                 )
             reached = device, end, name
 
@@ -314,11 +313,11 @@ def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> tuple[str, str] | N
     if kind is not torch.Tensor and kind is not torch.nn.Parameter:
         return (
             f"is of the type {kind.__module__}.{kind.__qualname__}, a subclass of Tensor",
-            "Save a plain tensor: tensor.as_subclass(torch.Tensor), or what it stands for.",
+            "Save a plain tensor: tensor.as_subclass(torch.Tensor), or the tensors that it wraps.",
         )
     if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
         return (
-            "is sparse, nested or quantized, and safetensors holds dense ones alone",
+            "is sparse, nested or quantized, and safetensors holds only dense ones",
             "Save tensor.to_dense(), tensor.unbind(), or tensor.int_repr() with its scale.",
         )
     if tensor.device.type == "meta":

@@ -380,7 +380,7 @@ def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
     least = min(map(rank, names))
     do = _UNTRUSTED[least]
     if least and has_tensors:
-        do += "Take its tensors alone, with safepoint.models.load_tensors, or ask for safetensors. "
+        do += "Load only its tensors, with safepoint.models.load_tensors, or ask for safetensors. "
     return f"{_NOTHING} {do}If you made it, save the state_dict and plain values instead."
 
 
@@ -569,7 +569,7 @@ class _Reader(Builder):
         if type(parts) is not tuple or parts[:1] != ("storage",):
             raise ModelRefused(
                 "The file refers to something that is not the storage of a tensor.",
-                "If you made it, save the state_dict of the model, and not the model.",
+                "If you made it, save the model's state_dict instead of the model.",
             )
         old = len(parts) == 6 and self._contents.start and parts[5] is None
         kind, key, device, count = parts[1:5] if len(parts) == 5 or old else (None,) * 4
@@ -587,7 +587,7 @@ class _Reader(Builder):
         self._kept += 0 if key in self.said else found.nbytes
         first = self.said.setdefault(key, found)
         if first != found and (first.nbytes or found.nbytes):
-            raise malformed(f"The storage {key} is described twice, and not alike.")
+            raise malformed(f"The storage {key} is described twice, in different ways.")
         return found
 
     def _bytes(self, storage: _Storage) -> Any:

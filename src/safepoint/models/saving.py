@@ -119,7 +119,7 @@ def seal_model(path: str | os.PathLike[str], *, key: SigningKey, name: str | Non
             except FileExistsError:
                 raise Conflict(
                     f"{model.shown} has a seal already.",
-                    "Verify it instead; to seal the file anew, move"
+                    "Verify it instead; to seal the file again, move"
                     f" {shell(model.path + ENDING)} away.",
                 ) from None
     return sealed.digest
@@ -290,7 +290,7 @@ def _remove(name: str, folder: int) -> None:
 def _folder_of(path: str) -> Iterator[int]:
     disk.require_posix()
     folder = str(Path(path).parent)
-    gone = (f"There is no folder {shell(folder)}.", f"Make it: mkdir -p -m 700 {shell(folder)}")
+    gone = (f"{shell(folder)} does not exist.", f"Make it: mkdir -p -m 700 {shell(folder)}")
     flags = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0)
     with disk.translated("save to", path, gone=gone), disk.opened(folder, flags) as descriptor:
         yield descriptor

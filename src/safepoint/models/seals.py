@@ -114,9 +114,9 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             record = file.read(DEFAULT_LIMITS.record_bytes + 1)
     except NotFound:
         raise NotFound(
-            f"{shown} has no seal: there is no {shell(beside)}.",
-            "Nothing was loaded. Bring the seal along with the model, or ask whoever made it to"
-            f" seal it. If that was you: safepoint seal-model {shown} --key KEY",
+            f"{shown} has no seal: {shell(beside)} is missing.",
+            "Nothing was loaded. Copy the seal along with the model, or ask the author to seal"
+            " it. If that was you: safepoint seal-model {shown} --key KEY",
         ) from None
     try:
         payload = open_sealed(record, place, keys, use="model").payload
@@ -144,7 +144,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             return Sealed(place.thread, tree, size, rest)
     raise SealBroken(
         f"The seal of {shown} does not speak of a model.",
-        "Nothing was loaded. Seal the model anew with save_checkpoint or seal_model.",
+        "Nothing was loaded. Seal the model again with save_checkpoint or seal_model.",
     )
 
 

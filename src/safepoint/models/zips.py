@@ -16,7 +16,7 @@ from safepoint.core.errors import ModelRefused, quoted
 from safepoint.models.limits import ModelLimits, over
 from safepoint.models.opcodes import read_at
 
-_AGAIN: Final = "Get the file again from whoever made it. Nothing in it was loaded."
+_AGAIN: Final = "Get the file again from its author. Nothing in it was loaded."
 _HIDDEN: Final = "The archive has bytes that belong to none of its members"
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -148,7 +148,7 @@ def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int
     tail = read_at(file, max(0, size - _TAIL), _TAIL)
     if len(tail) < _END.size or tail[-_END.size :][:4] != b"PK\5\6":
         raise unclear(
-            "The file begins as a zip archive, and does not end as one: it is cut short, or bytes"
+            "The file begins as a zip archive, but does not end as one: it is cut short, or bytes"
             " follow"
         )
     count, length, start = _END.unpack(tail[-_END.size :])[4:7]
@@ -179,8 +179,8 @@ def _check_one(file: IO[bytes], place: int, tail: bytes) -> None:
         raise ModelRefused(
             "The file is several archives, one behind another, as a distributed checkpoint of"
             " PyTorch has them.",
-            "Nothing in it was loaded. Ask for one file, which whoever made it writes with"
-            " torch.distributed.checkpoint.format_utils.dcp_to_torch_save.",
+            "Nothing in it was loaded. Ask its author for one file:"
+            " torch.distributed.checkpoint.format_utils.dcp_to_torch_save writes it.",
         )
 
 

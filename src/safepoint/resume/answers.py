@@ -129,7 +129,7 @@ class Answers:
         except ApprovalRefused as error:
             raise ApprovalRefused(
                 f"{approver.name} did not sign that with this key. {error.what}",
-                "Nothing was put. Each person puts what they signed themselves.",
+                "Nothing was stored. Each person puts what they signed themselves.",
             ) from None
         question = said.question
         _check_why(why)
@@ -205,8 +205,8 @@ class Answers:
         def write(place: Place, previous: str | None) -> tuple[bytes, Opened]:
             if place.sequence > most:
                 raise LimitExceeded(
-                    f"{person.name} has said {most} things about this; no more are kept.",
-                    "Nothing was put. Look at what is there already.",
+                    f"{person.name} has signed {most} times about this: no more are kept.",
+                    "Nothing was stored. Look at what is there already.",
                 )
             now, key = datetime.now(UTC), person.key
             return seal(payload, place, key, created=now, previous=previous, use="order")
@@ -348,7 +348,7 @@ class Answers:
             if chain[:_ID] in each.keys:
                 return self._view(each.keys[chain[:_ID]][1], tenant)
         raise SealBroken(
-            f"The answers hold something of nobody who is listed: the chain {chain}.",
+            f"The answers hold the chain {chain}, of a key that is not listed.",
             "It begins with the id of a key. If you know that key, list it as revoked. If not, find"
             " out who can write their storage.",
             "answers",
@@ -363,7 +363,7 @@ class Answers:
             with storage_errors("find the latest of", chain):
                 length = view.storage.head(chain)
             if length > ORDERS:  # nobody makes a worker read for ever
-                raise _broken(f"The chain {chain} has {length} records, more than anybody puts.")
+                raise _broken(f"The chain {chain} has {length} records, too many for one person.")
             return list(view.back(chain))[: -most - 1 : -1]
 
     def _view(self, key: Key, tenant: str) -> View:
@@ -386,7 +386,7 @@ def _check_why(why: str) -> None:
     if len(why) > MAX_WHY:
         raise InvalidId(
             f"The reason has {len(why)} characters.",
-            f"Say it in {MAX_WHY}, and put the rest where people can read it.",
+            f"Say it in {MAX_WHY}, and keep the rest where people can read it.",
         )
 
 
@@ -433,7 +433,7 @@ def _answers_errors() -> Iterator[None]:
             raise
         raise _broken(error.what) from error
     except (KeyError, TypeError) as error:
-        raise _broken("A record holds other fields.") from error
+        raise _broken("A record has other fields.") from error
 
 
 def _broken(what: str) -> SealBroken:

@@ -280,7 +280,7 @@ def _question(values: Any) -> Question:
     if values.keys() != _FIELDS or not all(
         type(each) is list and all(type(word) is str for word in each) for each in lists
     ):
-        raise ConfigurationError("Its fields are not those of a question.", _SEND)
+        raise ConfigurationError("It has other fields than a question.", _SEND)
     heads = {name: Head(**values[name]) for name in ("checkpoint", "head")}
     tuples = {name: tuple(values[name]) for name in ("reasons", "details", "done")}
     return Question(**{**values, **heads, **tuples})
@@ -402,7 +402,7 @@ class Answer:
         if self.question != question:
             ours, theirs = _without(self.question, question), _without(question, self.question)
             raise ApprovalRefused(
-                f"{self} has {ours}, and the question has {theirs}.", kind="mismatch"
+                f"{self} has {ours}, but the question has {theirs}.", kind="mismatch"
             )
 
     def check_time(self, now: datetime, lifetime: timedelta) -> None:
@@ -436,7 +436,7 @@ class Answer:
         valid = self.expires - self.issued
         if valid > lifetime:
             raise ApprovalRefused(
-                f"{self} is valid for {valid}, and the policy allows {lifetime}.",
+                f"{self} is valid for {valid}, but the policy allows {lifetime}.",
                 f"Ask {self.approver} again, for a shorter time: approve(question, lifetime=...).",
             )
 
@@ -637,8 +637,8 @@ class Approvers:
         if key_id in self.revoked and not revoked:
             raise ApprovalRefused(
                 f"The answer names key {key_id} of {name}, which was revoked.",
-                "The thief of that key may have written it. Ask again, and let them sign with"
-                " a key that counts.",
+                "The thief of that key may have written it. Ask again: they must sign with"
+                " another key.",
             )
 
         # 3. the signature, as an approval
@@ -654,7 +654,7 @@ class Approvers:
             raise ApprovalRefused(
                 f"The answer says that it is by {quoted(answer.approver)}, and key {key_id} is"
                 f" the key of {name}.",
-                "Nobody signs for somebody else: let each person sign with their own key.",
+                "Each person must sign with their own key.",
             )
         return answer
 
@@ -680,7 +680,7 @@ def _read(line_2: bytes, key_id: str, text: str) -> Answer:
             return Answer(approver, key_id, verdict, issued, expires, nonce, question, text)
         why = "Its verdict or nonce is not written as it should be."
     except _MALFORMED as error:
-        why = error.what if isinstance(error, CheckpointError) else "Its fields are others."
+        why = error.what if isinstance(error, CheckpointError) else "It has other fields."
     raise ApprovalRefused(
         f"Key {key_id} signed an answer that this release does not write. {why}",
         "Check that the approver runs a released version of safepoint with the same format.",

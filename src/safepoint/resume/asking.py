@@ -46,10 +46,10 @@ NOBODY: Final = (
     'Say who may approve: gate=Gate(approvers=Approvers({"dana": key})). With from_settings:'
     " safepoint people STORE --add PERSON FILE, and start again."
 )
-SHOW: Final = "Show them this error's question, and resume with all that they sign."
+SHOW: Final = "Show them this error's question, and resume with every signed answer."
 _PUT: Final = (
-    "Show them this error's question, let them sign it (safepoint approve, or answers.put), and"
-    " resume again."
+    "Show them this error's question. Resume again once they have signed it: safepoint approve,"
+    " or answers.put."
 )
 
 
@@ -134,13 +134,13 @@ def require_journal(ledger: Ledger, why: str, *, anchor: bool = False) -> None:
     """
     if anchor and ledger.anchor is None:
         raise ConfigurationError(
-            f"{why} only where an anchor sees what they answered, and the ledger has none.",
+            f"{why} only where an anchor sees what they answered, but the ledger has none.",
             "Write Ledger(..., anchor=SQLiteAnchor(path)), or take open_ledger, which has one.",
         )
     journal = ledger.anchored_journal if anchor else ledger.journal
     if any(ledger.keys) and journal is None:
         raise ConfigurationError(
-            f"{why} only where that is written down, and the ledger has no journal.",
+            f"{why} only where that is written down, but the ledger has no journal.",
             "Write Ledger(..., journal=SQLiteJournal(path, keys=...)).",
         )
 
@@ -386,7 +386,7 @@ class Asking(NamedTuple):
         if answers:
             how = f"{answers[0].verdict} by {', '.join(each.approver for each in answers)}"
         return ApprovalRefused(
-            f"What {self._where} asks is answered already: {how}.",
+            f"The question at {self._where} was already answered: {how}.",
             "An approval counts once. If that run was interrupted, resume it without approvals.",
             "used",
         )
@@ -418,7 +418,7 @@ class Asking(NamedTuple):
         if needed is None:
             raise ResumeRefused(
                 f"{self._where} cannot continue: the policy lets nobody approve what a step asks.",
-                "Write Policy({Reason.ASKED: 1}), or let no step ask.",
+                "Write Policy({Reason.ASKED: 1}), or use no step that asks.",
             )
         found, skipped = dict[str, Answer](), ""
         for each in sorted(opened, key=lambda each: each.verdict == "approved"):  # denials first
@@ -452,7 +452,7 @@ class Asking(NamedTuple):
         if not is_list or not 0 < len(texts) <= MAX_APPROVERS:
             raise ApprovalRefused(
                 "The answer is neither a text that somebody signed, nor a list of such texts.",
-                "Show people the question, and answer with what approver.approve(question) gave.",
+                "Show people the question. Answer with what approver.approve(question) returns.",
                 "form",
             )
         return list(dict.fromkeys(texts))
@@ -472,10 +472,10 @@ class Asking(NamedTuple):
                     break
                 if over is not None:
                     raise ApprovalRefused(
-                        f"The run continued from {self._where} to #{over.sequence}, so nothing is"
-                        " answered there any more.",
-                        "See what was done since. If somebody went back on purpose, let them ask"
-                        " again: a fork is another question.",
+                        f"The run continued from {self._where} to #{over.sequence}, so it takes no"
+                        " more answers there.",
+                        "See what was done since. If somebody went back on purpose, ask again: a"
+                        " fork is another question.",
                         self.kind_of(notes),
                     )
                 return end, self._find_spent(notes[::-1], now)

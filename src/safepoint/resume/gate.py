@@ -370,9 +370,9 @@ class Gate:
         self.operators: Final = Approvers({}) if operators is None else operators
         if approvers is not None and self.policy.most > len(approvers):
             raise ConfigurationError(
-                f"The number of approvers is {len(approvers)}, and the policy wants"
-                f" {self.policy.most}.",
-                "Want fewer in the policy, or add people to Approvers.",
+                f"The policy needs {self.policy.most} approvers, and the gate has"
+                f" {len(approvers)}.",
+                "Require fewer in the policy, or add people to Approvers.",
             )
         if self.operators.keys and answers is None:
             raise ConfigurationError(

@@ -123,7 +123,7 @@ class Call:
         if self._approved is None:
             raise ConfigurationError(
                 f"Nobody was asked to approve the step {self.step}.",
-                "Let the step right before it return an Ask.",
+                "Return an Ask from the step right before it.",
             )
         return self._approved._replace(arguments=copy.deepcopy(self._approved.arguments))
 
@@ -318,7 +318,7 @@ class Wanted:
         workflow, done, steps = self.workflow, self.saved.done, [*self.workflow.steps]
         if [*done] != steps[: len(done)]:
             raise ResumeRefused(
-                f"{self} was written by steps other than those of {workflow.name} today.",
+                f"{self} was written when {workflow.name} had other steps.",
                 "Resume it with the code that wrote it.",
             )
         state, tools, following = self._migrate(), workflow.tools, [*steps[len(done) :], ""][0]
@@ -600,7 +600,7 @@ class Run:
         newest = next(each for each in self.ledger.back(self.thread) if each.kind == "state")
         if newest.opened.head != _head(self.at):
             raise Conflict(
-                f"{self.thread} is at #{newest.sequence} by now, and this run is at #{self.head}.",
+                f"{self.thread} is at #{newest.sequence} now, but this run is at #{self.head}.",
                 f"The step {name} did not run. Rehydrate the run, and decide again.",
             )
         if self.approved is not None:
@@ -704,7 +704,7 @@ class Workflow:
         except Conflict:
             raise Conflict(
                 f"{thread} has started already.",
-                "Nothing was overwritten. Go on with resume, or start a thread of another name.",
+                "Nothing was overwritten. Continue with resume, or start a thread of another name.",
             ) from None
 
     def resume(

@@ -268,7 +268,7 @@ class Desk:
         if verb == "approve" and wait.question.is_over():
             raise ResumeRefused(
                 f"The wait of {wait.question.thread} ended at {wait.question.until}.",
-                "Nothing was signed. No approval counts any more.",
+                "Nothing was signed. It is too late to approve.",
                 "ended",
             )
         noes = [each.approver for each in wait.no]
@@ -282,15 +282,14 @@ class Desk:
             raise ConfigurationError(
                 f"{self.ledger.store} has no anchor, so nobody could tell an old question from"
                 " today's.",
-                "Nothing was signed. Name it in its settings: anchor. A no can be signed without"
-                " it.",
+                "Nothing was signed. Name it in its settings: anchor. You can deny without it.",
             )
         if self.ledger.anchored(wait.question.thread) is None:
             raise RolledBack(
                 f"The anchor has not seen {wait.question.thread}, so nobody could tell an old"
                 " question from today's.",
-                "Nothing was signed. Find out why: the anchor was lost, or is another one. A no can"
-                " be signed without it.",
+                "Nothing was signed. Find out why: the anchor was lost, or is another one. You"
+                " can deny without it.",
             )
         if name in wait.yes and self._is_settled(wait.question, name):
             raise ApprovalRefused(

@@ -112,7 +112,7 @@ def flag(parser: argparse._ActionsContainer, name: str, meaning: str) -> None:
 
 def add_format(parser: argparse.ArgumentParser) -> None:
     """Add the option for output that a program reads."""
-    what = "how to say it (text)"
+    what = "output format (text)"
     parser.add_argument("--format", choices=("text", "json"), default="text", help=what)
 
 
@@ -412,8 +412,8 @@ def _terminal() -> Iterator[tuple[int, TextIO | Screen]]:
         terminal = Path("/dev/tty").open("r+b", buffering=0)  # noqa: SIM115
     except OSError:
         raise Unsafe(
-            "There is no terminal to type a passphrase on.",
-            "Nothing was signed or written. Do it on one, or use a key without a passphrase, in a"
+            "A passphrase has to be typed on a terminal.",
+            "Nothing was signed or written. Run it on one, or use a key without a passphrase, in a"
             " file of its own.",
         ) from None
     with terminal, open(terminal.fileno(), "w", closefd=False) as screen:

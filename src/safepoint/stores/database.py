@@ -405,7 +405,7 @@ class Database(Closing):
         if code == sqlite3.SQLITE_BUSY:
             return Unavailable(
                 f"Another program has held {shown} for {_PATIENCE:g} s.",
-                f"Find it, let it end, and try again: fuser -v {shown}",
+                f"Find it, wait until it ends, and try again: fuser -v {shown}",
             )
         name = getattr(error, "sqlite_errorname", type(error).__name__)
         return Unavailable(f"{shown} does not hold what safepoint writes ({name}).", backup)

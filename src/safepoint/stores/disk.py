@@ -490,7 +490,7 @@ def _withdraw(path: str, name: str, dir_fd: int) -> None:
         os.unlink(name, dir_fd=dir_fd)
     except OSError as error:
         raise Unavailable(
-            f"{shell(path)} was written, but the disk neither confirmed it nor let it go.",
+            f"{shell(path)} was written but not confirmed by the disk, and could not be removed.",
             "Look at what is there before you continue.",
         ) from error
 
@@ -521,7 +521,7 @@ def locked(fd: int, path: str) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise Unavailable(
                     f"Another process has held the lock on {shell(path)} for {PATIENCE:g} s.",
-                    f"Find it, let it end, and try again: fuser -v {shell(path)}",
+                    f"Find it, wait until it ends, and try again: fuser -v {shell(path)}",
                 )
             time.sleep(0.001)
     except OSError as error:
@@ -564,7 +564,7 @@ def translate(
     code = errno.errorcode.get(error.errno or 0, "unknown")
     lost = ", so nothing was saved" if doing == "save to" else ""
     if error.errno in FULL:
-        return Unavailable(f"There is no room left for {shown} ({code}){lost}.")
+        return Unavailable(f"No room is left for {shown} ({code}){lost}.")
     what, do = f"The system could not {doing} {shown} ({code}){lost}.", None
     if error.errno == errno.EROFS:
         what = f"{shown} is on a read-only file system{lost}."

@@ -311,7 +311,7 @@ class SQLiteCheckpointStorage(Database, Leasing, Tenants):
             raise Unavailable(
                 f"The records of thread '{thread}' are removed, but their bytes are still in"
                 f" {shell(f'{self._file}-wal')}, because another program uses the database.",
-                f"Find it, let it end, and erase again: fuser -v {shell(self._file)}",
+                f"Find it, wait until it ends, and erase again: fuser -v {shell(self._file)}",
             )
         return 0
 

@@ -199,7 +199,7 @@ def same(found: object, wanted: object, what: str) -> None:
     """Fail unless both are equal and look alike: `True` is no 1, and a bytearray no bytes."""
     expect(
         found == wanted and repr(found) == repr(wanted),
-        f"{what} must be {quoted(wanted)}, and is {quoted(found)}.",
+        f"{what} must be {quoted(wanted)}, but is {quoted(found)}.",
     )
 
 
@@ -397,7 +397,7 @@ class StorageSuite:
                     storage.compare(method, *given[:at], value, *given[at + 1 :])
         storage.look("a")
         beside = [path.name for path in self.folder.parent.iterdir()]
-        same(beside, [self.folder.name], "What is beside its folder")
+        same(beside, [self.folder.name], "What is next to its folder")
 
     @claim()
     def test_another_opening_goes_on(self, storage: Probe) -> None:

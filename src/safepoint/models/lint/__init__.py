@@ -207,7 +207,7 @@ def _allowed(findings: list[Load], comments: list[_Comment]) -> Iterator[Load]:
         ids = [name.strip().upper() for name in (mark[1] or "").split(",") if name.strip()]
         odd = [name for name in ids if name not in IDS or name in ("SL90", "SL91")]
         what = "" if ids else "It does not say what it allows."
-        what = what or (f"{quoted(odd[0])} is nothing that can be allowed." if odd else "")
+        what = what or (f"{quoted(odd[0])} is not an id that can be allowed." if odd else "")
         if not what and len(mark[2].split()) < 2:
             what = f"It allows {', '.join(ids)} without a reason."
         idle = []
@@ -221,7 +221,7 @@ def _allowed(findings: list[Load], comments: list[_Comment]) -> Iterator[Load]:
             else:
                 idle.append(name)
         if idle:
-            what = f"It allows {', '.join(idle)}, and there is no such finding left."
+            what = f"It allows {', '.join(idle)}, but nothing there needs it any more."
         if what:
             yield Load(0, line, column + 1 + mark.start(), "SL91", what)
     yield from left

@@ -26,6 +26,7 @@ _MOCKS: Final = frozenset({"mock", "unittest", "inspect"})
 _PARTIALS: Final = {"functools.partial", "functools.partialmethod"}
 _SETTERS: Final = frozenset({"__setitem__", "putenv", "setdefault", "setenv", "setitem"})
 _VALUES: Final = ast.Name | ast.Attribute | ast.Subscript | ast.Call
+_NO: Final = ast.Constant(None)
 
 
 def loader_of(name: str) -> str | None:
@@ -68,6 +69,8 @@ def _judge(loader: str, shown: str, call: ast.Call, skip: int = 0) -> _Judged | 
         return kind, f"{shown} {says}."
     if loader == "saver":
         return "SL12", f"{shown} stores checkpoints unsigned."
+    if loader == "decode" and not opaque and _is(_given(call, "allowed_types") or _NO, None):
+        return "SL08", f"{shown} without allowed_types unpickles anything."
     if loader in _LIKE:
         return next((_LOOSE[name] for name in _LOOSE if _is(_given(call, name), True)), None)
     name = "safe" if loader == "checkpoint" else "weights_only"
@@ -125,7 +128,7 @@ class _Finder:
             case ast.ClassDef():
                 known = {name for base in node.bases for name in self._known(base, "unpickler")}
                 if known:
-                    yield node, "SL09", f"{node.name} is a {min(known)} of its own."
+                    yield node, "SL09", f"{node.name} subclasses {min(known)}."
             case ast.Assign(targets=targets, value=value):
                 for target in targets:
                     if isinstance(target, ast.Subscript):
@@ -139,7 +142,7 @@ class _Finder:
         is_set = is_set or isinstance(getattr(node, "ctx", None), ast.Store)
         if isinstance(node, _VALUES) and is_set and not isinstance(node, ast.Name):
             for name in sorted(self._known(node, "torch")):
-                yield node, "SL11", f"{name} is another function for the whole process."
+                yield node, "SL11", f"{name} is replaced for the whole process."
         if isinstance(node, _VALUES) and self._is_handed_on(node):
             for name, loader in sorted(self._known(node).items()):
                 if loader in _SAYS:

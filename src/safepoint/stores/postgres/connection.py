@@ -85,7 +85,7 @@ _REFUSALS: Final[dict[str | None, _Refusal]] = {
     ),
     "42P01": _Refusal(
         Unavailable,
-        "There is no schema of safepoint in {where}.",
+        "Safepoint's schema is missing in {where}.",
         "Make it, as one who may create roles: safepoint postgres DSN",
     ),
     "42501": _Refusal(
@@ -312,7 +312,7 @@ class Session(Tenants, Closing):
             )
             raise Unavailable(
                 f"{_capitalized(self._where)} has the threads of {its} for this login, not"
-                f" those of {asked}.",
+                f" of {asked}.",
                 "Use a login of that tenant, or assign this one: safepoint postgres DSN --assign"
                 " LOGIN --tenant NAME, or --every-tenant",
                 "refused",

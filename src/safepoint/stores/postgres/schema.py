@@ -134,7 +134,7 @@ def assign(
         logins = connection.execute("select rolname from pg_roles where rolcanlogin").fetchall()
         if (login,) not in logins:
             raise ConfigurationError(
-                f"There is no login {quoted(login)} on that server.",
+                f"That server has no login {quoted(login)}.",
                 f"Create it first, in its role: create role … login in role {prefix}_writer",
             )
         connection.execute(sql.SQL("set local role {}").format(roles["owner"]))
