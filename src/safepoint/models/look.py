@@ -191,12 +191,10 @@ _MARKS: Final = {
 }
 """How files of some kinds begin. No two of them do alike."""
 _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
-_ELSEWHERE: Final = frozenset(
-    [
-        *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
-        *(Format.COMPRESSED, Format.TORCH_EXPORT, Format.SAVED_MODEL, Format.TAR, Format.POINTER),
-    ]
-)
+_ELSEWHERE: Final = {
+    *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
+    *(Format.COMPRESSED, Format.TORCH_EXPORT, Format.SAVED_MODEL, Format.TAR, Format.POINTER),
+}
 """What has no pickle at its beginning, and is not looked into."""
 
 

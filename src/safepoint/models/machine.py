@@ -14,7 +14,7 @@ It works in three steps, each of which has its own bounds.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import cache, partial
@@ -185,7 +185,8 @@ def _drawn(identifier: Any) -> Drawn:
     return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
 
 
-_LEAVES: Final = frozenset([NoneType, bool, int, float, bytes])
+_NUMBERS: Final = frozenset([NoneType, bool, int, float])
+_LEAVES: Final = _NUMBERS | {bytes, str}
 _OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
@@ -250,9 +251,7 @@ class Builder:
         """Return what was drawn, built. What is shared in the drawing is one object."""
         kind = type(part)
         if kind in _LEAVES:
-            return part
-        if kind is str:
-            return self.text(part)
+            return self.text(part) if kind is str else part
         if kind is Name:
             if type(part.entry) in (Constant, Class):
                 return part.entry.value
@@ -303,20 +302,19 @@ class Builder:
             return text
         raise problem
 
-    def values(self, parts: Iterable[Any], depth: int) -> list[Any]:
+    def values(self, parts: Collection[Any], depth: int) -> list[Any]:
         """Return what was drawn, each built."""
+        if _NUMBERS.issuperset(map(type, parts)):
+            self._count(len(parts), 0, depth)
+            return [*parts]
         found = []
         nodes = text = 0
         for part in parts:
             kind = type(part)
             if kind in _LEAVES:
                 nodes += 1
-                text += len(part) if kind is bytes else 0
-                found.append(part)
-            elif kind is str:
-                nodes += 1
-                text += len(part)
-                found.append(self.text(part))
+                text += 0 if kind in _NUMBERS else len(part)
+                found.append(self.text(part) if kind is str else part)
             else:
                 found.append(self.value(part, depth))
         self._count(nodes, text, depth)
@@ -412,6 +410,8 @@ class Builder:
 
     def keys(self, parts: list[Any], depth: int) -> list[Any]:
         """Return what is about to be hashed: a hash walks through all of a tuple."""
+        if _LEAVES.issuperset(map(type, parts)):
+            return self.values(parts, depth + 1)
         keys = []
         for part in parts:
             before = self._nodes
@@ -434,7 +434,8 @@ class Builder:
                 INTACT,
             )
         if len(keys) > 1:
-            self._effort -= sum(type(key) not in _UNPREDICTABLE for key in keys) ** 2
+            kinds = Counter(map(type, keys))
+            self._effort -= sum(kinds[kind] for kind in kinds.keys() - _UNPREDICTABLE) ** 2
             pairs = 0
             if len({*hashes}) < len(hashes):
                 pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values())

@@ -16,6 +16,7 @@ import pickletools
 import re
 import struct
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import IO, Any, Final, NamedTuple
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
@@ -87,19 +88,57 @@ def read_at(file: IO[bytes], position: int, size: int) -> bytes:
     return data
 
 
+_SHORT: Final = 64  # bytes of a text in a run
+_LOW: Final = 0xFFFF  # index of the memo in a run
+_RUN: Final = _Info("", 0, None, 0, b"")
 _Instruction = tuple[_Info, int, int, int]
 
 
-def _instructions(data: bytes, start: int, *, goes_on: bool = False) -> Iterator[_Instruction]:
+@cache
+def _one_of(names: frozenset[str]) -> tuple[re.Pattern[bytes], re.Pattern[bytes]]:
+    """Return what matches a run of these instructions, and what matches one of them."""
+    found = []
+    for code, info in INSTRUCTIONS.items():
+        if info.name in names and not info.lines:
+            argument = (
+                rb"..\0\0" if info.name in ("LONG_BINPUT", "LONG_BINGET") else b".{%d}" % info.size
+            )
+            if info.length is not None:
+                lengths = [re.escape(n.to_bytes(info.length.size, "little")) for n in range(_SHORT)]
+                argument = b"|".join(b"%b.{%d}" % (each, n) for n, each in enumerate(lengths))
+            found.append(b"%b(?:%b)" % (re.escape(bytes([code])), argument))
+    one = b"|".join(found)
+    # Not possessive, which Python 3.11.4 gets wrong; and bounded, as is what it remembers.
+    return re.compile(b"(?:%b){1,1000}" % one, re.DOTALL), re.compile(one, re.DOTALL)
+
+
+def _instructions(
+    data: bytes, start: int, limits: PickleLimits, plain: frozenset[str], *, goes_on: bool = False
+) -> Iterator[_Instruction]:
     """Yield each instruction: what it is, where it and its argument begin, and where it ends.
 
-    It ends behind STOP, or where the bytes do. `goes_on` says that the file has more than these.
+    It ends behind STOP, or where the bytes do. Of so few bytes that they cannot be over a limit,
+    plain instructions are yielded as one run, within a frame.
+
+    Args:
+        data: the bytes.
+        start: where the pickle begins.
+        limits: how much is looked at.
+        plain: the names of those that need no look.
+        goes_on: whether the file has more than these.
 
     Raises:
         DecodeError: there is something else.
     """
     at, size = start, len(data)
+    frame = start
+    most = min(limits.opcodes, limits.memo, limits.nodes // 2)
+    run = _one_of(plain)[0] if size - start <= most and limits.memo >= _LOW else None
     while at < size:
+        if run and (found := run.match(data, at, min(frame, size) if at < frame else size)):
+            yield _RUN, at, at, found.end()
+            at = found.end()
+            continue
         info = INSTRUCTIONS.get(data[at])
         if info is None:
             raise odd("holds what is not an instruction", at)
@@ -129,6 +168,9 @@ def _instructions(data: bytes, start: int, *, goes_on: bool = False) -> Iterator
         yield info, at, begin, end
         if info.name == "STOP":
             return
+        if info.name == "FRAME":
+            run = None if at < frame else run  # one in another, which no pickler writes
+            frame = end + int.from_bytes(data[begin:end], "little")
         at = end
 
 
@@ -151,10 +193,7 @@ class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds what the c
 
 
 def unpickled(
-    code: bytes,
-    find: Callable[[Ref], Any],
-    follow: Callable[[Any], Any],
-    encoding: str = "utf-8",
+    code: bytes, find: Callable[[Ref], Any], follow: Callable[[Any], Any], encoding: str = "utf-8"
 ) -> Any:
     """Return what Python's unpickler makes of instructions that were written here.
 
@@ -197,28 +236,25 @@ _REWRITTEN: Final = {
     "NEWOBJ": b"R",
     "FRAME": b"",
 }
-_PUTS: Final = frozenset(["PUT", "BINPUT", "LONG_BINPUT"])
+_PUTS: Final = {"PUT", "BINPUT", "LONG_BINPUT"}
 _MEMO: Final = _PUTS | {"GET", "BINGET", "LONG_BINGET"}
-_MAKES: Final = frozenset(
-    [
-        *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE"),
-        *(name for name in _REWRITTEN if name != "FRAME"),
-    ]
-)
-_TEXTS: Final = frozenset(
-    [
-        *("STRING", "BINSTRING", "SHORT_BINSTRING"),
-        *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
-    ]
-)
-_ALLOWED: Final = frozenset(
-    [
-        *("INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "FLOAT", "BINFLOAT", "NONE"),
-        *("BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "NEWTRUE", "NEWFALSE", "MARK", *_TEXTS),
-        *("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", "GLOBAL", "STACK_GLOBAL"),
-        *("MEMOIZE", "BUILD", "PROTO", "STOP", "FRAME", *_MEMO, *_MAKES),
-    ]
-)
+_MAKES: Final = _REWRITTEN.keys() - {"FRAME"} | {
+    *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE")
+}
+_TEXTS: Final = {
+    *("STRING", "BINSTRING", "SHORT_BINSTRING"),
+    *("UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8"),
+}
+_VALUES: Final = {
+    *("NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "BINFLOAT"),
+    *("BINBYTES", "SHORT_BINBYTES"),
+}
+_KEPT: Final = {"MARK", "MEMOIZE", "PROTO", "STOP", *_MEMO, *_TEXTS}
+_ALLOWED: Final = {
+    *("INT", "LONG", "LONG1", "FLOAT", "BINBYTES8", "GLOBAL", "STACK_GLOBAL", "FRAME", "BUILD"),
+    *("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", *_KEPT, *_VALUES, *_MAKES),
+}
+_PLAIN: Final = frozenset(_ALLOWED - {*_REWRITTEN, "LONG1", "PROTO", "STOP"})
 _INSTEAD: Final = {
     **dict.fromkeys(("NEXT_BUFFER", "READONLY_BUFFER", "BYTEARRAY8"), "Save bytes in its place."),
     "LONG4": "Save an integer of more than 2039 bits as text or as bytes.",
@@ -239,8 +275,11 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
     made = puts = 0
     copied = end = frame = start
     name = ""
-    for count, (info, at, begin, end) in enumerate(_instructions(data, start), 1):
+    steps = _instructions(data, start, limits, _PLAIN)
+    for count, (info, at, begin, end) in enumerate(steps, 1):
         name = info.name
+        if info is _RUN:
+            continue
         if name not in _ALLOWED:
             raise DecodeError(
                 f"The pickle uses {name}, which plain data does not need.",
@@ -298,12 +337,8 @@ _MODULE: Final = re.compile(r"[\w-]+(?:\.[\w-]+)*")  # any folder imports, such 
 # C's unpickler drops what is left of a frame, and reads the instruction from what follows.
 _CROSSED: Final = "bytes after a frame that an instruction crosses"
 _COMPUTED: Final = "a name that is made while it runs"
-_KEPT: Final = frozenset(
-    [
-        *("MARK", "POP", "POP_MARK", "DUP", "MEMOIZE", "PROTO", "STOP"),
-        *(*_MEMO, *_TEXTS),
-    ]
-)
+_LEFT: Final = _KEPT | {"POP", "POP_MARK", "DUP"}
+_AS_IS: Final = frozenset(_LEFT - {"PROTO", "STOP"} | _VALUES)
 _NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
 _CALLS: Final = frozenset(["REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST"])
 _CROSS: Final = b"\x88Q0"  # a persistent id that is True
@@ -415,8 +450,13 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
     end = frame = 0
     name, broken = "", None
     try:
-        for info, at, begin, end in _instructions(data, 0, goes_on=len(data) < size):
+        steps = _instructions(data, 0, limits, _AS_IS, goes_on=len(data) < size)
+        for info, at, begin, end in steps:
             name, argument = info.name, data[begin:end]
+            if info is _RUN:
+                code += argument
+                count += len(_one_of(_AS_IS)[1].findall(argument))
+                continue
             if count >= limits.opcodes:
                 raise over(limits, "opcodes")
             reach = end + (int.from_bytes(argument, "little") if name == "FRAME" else 0)
@@ -453,7 +493,7 @@ def _left(info: _Info, argument: bytes, whole: bytes) -> bytes:
         DecodeError: no unpickler takes the argument.
     """
     name = info.name
-    if name in _KEPT and not (name == "STRING" and b"\\" in argument):
+    if name in _LEFT and not (name == "STRING" and b"\\" in argument):
         return whole
     if name == "STACK_GLOBAL":
         return b"\x86Q"

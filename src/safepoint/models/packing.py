@@ -154,8 +154,7 @@ def unpack(
     if len(used) != len(tensors):
         spare = next(name for name in tensors if name not in used)
         raise ModelRefused(
-            f"The file holds the tensor {quoted(spare)}, which is not part of the state.",
-            _NOT_OURS,
+            f"The file holds the tensor {quoted(spare)}, which is not part of the state.", _NOT_OURS
         )
     return state
 

@@ -39,10 +39,7 @@ Types = Iterable[type] | Mapping[str, type]
 
 
 def read_pickle(
-    data: bytes,
-    *,
-    types: Types = (),
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
+    data: bytes, *, types: Types = (), limits: PickleLimits = DEFAULT_PICKLE_LIMITS
 ) -> Any:
     r"""Return the state that a pickle holds, if it is data that a `Codec` of these types can hold.
 

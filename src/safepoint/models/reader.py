@@ -657,17 +657,8 @@ class _Reader(Builder):
         dtype = (storage.dtype or "uint8") if type(storage) is _Storage else ""
         return self._tensor(dtype, storage, at, size, stride, grad, *more)
 
-    def _tensor_v3(
-        self,
-        storage: Any,
-        at: Any,
-        size: Any,
-        stride: Any,
-        grad: Any,
-        hooks: Any,
-        dtype: Any,
-        *more: Any,
-    ) -> Any:
+    def _tensor_v3(self, storage: Any, *given: Any) -> Any:
+        at, size, stride, grad, hooks, dtype, *more = given
         if type(storage) is not _Storage or storage.dtype is not None or dtype not in self._dtypes:
             raise malformed("A tensor has no storage, or no type.")
         if self._dtypes[dtype] == "bool":  # PyTorch keeps those in a storage that says so
@@ -771,17 +762,8 @@ class _Reader(Builder):
                 *parts, size, layout=layout, check_invariants=True
             )
 
-    def _quantized(
-        self,
-        storage: Any,
-        at: Any,
-        size: Any,
-        stride: Any,
-        how: Any,
-        grad: Any,
-        hooks: Any,
-        *_: Any,
-    ) -> Any:
+    def _quantized(self, storage: Any, *given: Any) -> Any:
+        at, size, stride, how, grad, hooks, *_ = given
         dtype = (storage.dtype or "") if type(storage) is _Storage else ""
         if not dtype.startswith("q") or type(how) is not tuple or len(how) not in (3, 4):
             raise malformed("A quantized tensor is not described as PyTorch does it.")

@@ -22,14 +22,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, Final, NamedTuple
 
 from safepoint.core.codec import Codec
-from safepoint.core.errors import (
-    DecodeError,
-    InvalidId,
-    LimitExceeded,
-    NotFound,
-    SealBroken,
-    shell,
-)
+from safepoint.core.errors import DecodeError, InvalidId, LimitExceeded, NotFound, SealBroken, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name, thread_name, thread_text
 from safepoint.core.record import Place, open_sealed, seal

@@ -215,8 +215,7 @@ def _are_sizes(found: Any, most: int) -> bool:
 
 
 def open_tensors(
-    file: BinaryIO | IO[bytes],
-    limits: ModelLimits = DEFAULT_MODEL_LIMITS,
+    file: BinaryIO | IO[bytes], limits: ModelLimits = DEFAULT_MODEL_LIMITS
 ) -> dict[str, torch.Tensor]:
     """Return the tensors of an open safetensors file by name.
 
