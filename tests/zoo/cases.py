@@ -328,7 +328,7 @@ def good_revoked_operator(root: Path) -> list[str]:
 @case("Somebody edited an operator's hold, to let the run go on.", "SP31.seal-broken order-7")
 def edited_hold(root: Path) -> list[str]:
     arguments = _with_answers(root)
-    edit = "UPDATE checkpoints SET record = replace(record, 'omar', 'otto')"
+    edit = "UPDATE checkpoints SET record = CAST(replace(record, 'order-7', 'order-8') AS blob)"
     database(root / "answers/answers.db", edit)
     return arguments
 
