@@ -117,7 +117,7 @@ def test_what_a_delta_channel_is_spread_over_is_pruned_together_or_missed() -> N
     assert 1 < len([*saver.list(_run("t"))]) < before
     _, *others = [each.config for each in saver.list(_run("t"))]
     saver._hide("t", [_Label.of("", each["configurable"]["checkpoint_id"]) for each in others])
-    with pytest.raises(NotFound, match="was hidden or pruned"):
+    with pytest.raises(NotFound, match="were hidden or pruned"):
         graph.get_state(_run("t"))
 
 
