@@ -8,9 +8,10 @@ import pytest
 
 from safepoint.audit import Finding, audit, discover
 from safepoint.audit.looking import look
-from safepoint.models import Inspection, inspect
+from safepoint.core.keys import SigningKey
+from safepoint.models import Inspection, inspect, seal_model
 from tests.harness.optional import need
-from tests.zoo.build import zipped
+from tests.zoo.build import write, zipped
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
@@ -67,6 +68,15 @@ def test_a_project_tests_that_its_loads_are_safe(
     if where == "venv":
         (tmp_path / "venv/pyvenv.cfg").touch()
     assert ids(audit(tmp_path, rule="SP27")) == expected
+
+
+@pytest.mark.parametrize("name", ["net.gguf", "net.bin"])
+def test_a_seal_that_nobody_verified_speaks_for_no_pickle(tmp_path: Path, name: str) -> None:
+    """G is an instruction, too: with any seal beside it, a pickle as `net.bin` passed the audit."""
+    write(tmp_path / name, b"GGUF\3" + bytes(19))
+    seal_model(tmp_path / name, key=SigningKey.generate())
+    found = ids(audit(tmp_path))
+    assert found == "SP25.unknown " * (name == "net.bin") + "SP24.not-verified"
 
 
 def test_the_tests_of_a_project_are_judged_once_and_together(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     values = {"what": what, "do": found.do, "kind": kind.sentence}
     if verdict not in _WORST and kind is not Format.UNCLEAR and _lies(file, kind):
         yield finding("SP25.lies", file, **values)
-    elif verdict in _FOUND and not (kind in _READ_ELSEWHERE and _is_sealed(file)):
+    elif verdict in _FOUND and not (_is_read_elsewhere(file, kind) and _is_sealed(file)):
         yield finding(_FOUND[verdict], file, **values)
     elif verdict is Verdict.NOT_A_MODEL:
         if kind is Format.SEALED or not _NAMES.search(file):
@@ -78,6 +78,10 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
         yield finding("SP25.named", file, **values)
     if verdict is not Verdict.RUNS_CODE and not found.code:  # for which a seal would vouch
         yield finding("SP24.not-verified" if _is_sealed(file) else "SP24.unsealed", file)
+
+
+def _is_read_elsewhere(file: str, kind: Format) -> bool:
+    return kind in _READ_ELSEWHERE and not _NAMES.search(file)
 
 
 def _is_sealed(file: str) -> bool:
