@@ -27,6 +27,7 @@ from safepoint.command.cli import main
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
+    PostgresJournal,
     assign,
     create_schema,
 )
@@ -333,3 +334,44 @@ def test_the_command_looks_and_verifies(
     assert " error: Tenant acme: order-7 ends at #2, and the anchor has seen #3" in lines[0]
     assign(server.dsn(database=name), "worker", every_tenant=True)
     assert ids(looked(server, name)) == "every-tenant"
+
+
+def test_a_journal_on_a_server_is_verified(
+    server: Server, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its key, as a journal on disk is. Without one, the audit says that it was not."""
+    key = SigningKey.from_file(tmp_path / "keys/key", create=True)
+    own = SigningKey.from_file(tmp_path / "keys/journal", create=True)
+    for login in ("worker", "heads", "journal"):
+        assign(server.dsn(database=name), login, every_tenant=True)
+    store, heads, log = (dsn(server, name, each) for each in ("worker", "heads", "journal"))
+    with (
+        PostgresCheckpointStorage(store) as storage,
+        PostgresAnchor(heads) as anchor,
+        PostgresJournal(log, keys=Keyring(own), anchor=anchor) as journal,
+    ):
+        ring = Keyring(key)
+        ledger = Ledger(storage, store="invoices", keys=ring, anchor=anchor, journal=journal)
+        for amount in range(3):
+            ledger.save("order-7", {"amount": amount})
+    parts: dict[str, Any] = {"storage": store, "key": [tmp_path / "keys/key"], "anchor": heads}
+    keys: dict[str, Any] = {"journal": log, "journal_key": [tmp_path / "keys/journal"]}
+
+    def found(**more: Any) -> tuple[int, str]:
+        code = main(["audit", *named(tmp_path / "told.toml", **parts, **more)])
+        return code, capsys.readouterr().out
+
+    code, said = found(**keys, journal_anchor=heads)
+    assert (code, "SP20" in said) == (0, False)
+    code, said = found(**keys)
+    where = f"database '{name}' (login 'journal')"
+    assert code == 1
+    assert f"SP20.no-anchor warning: The journal {where} has no anchor" in said
+    code, said = found(journal=log)
+    assert code == 2
+    assert f"SP02.no-key note: The records in {where} were not verified" in said
+    cut = "delete from safepoint_journal.records where sequence = 3"
+    do(server, f"set session_replication_role = replica; {cut}", database=name)
+    code, said = found(**keys, journal_anchor=heads)
+    assert code == 1
+    assert "SP20.seal-broken error: The journal does not verify. order-7 ends at #2" in said

@@ -15,11 +15,7 @@ from typing import Final
 
 from safepoint.audit.finding import Finding, finding, of_tenant, refused
 from safepoint.audit.reading import Frame, History, Spend, all_threads
-from safepoint.core.errors import (
-    ApprovalRefused,
-    CheckpointError,
-    ResumeRefused,
-)
+from safepoint.core.errors import ApprovalRefused, CheckpointError, ResumeRefused
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, stamp
 from safepoint.resume.answers import in_force
