@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import pytest
@@ -64,23 +62,3 @@ def test_a_tick_is_there_after_a_reload_and_in_a_second_tab_and_nowhere_else(
     other = opened()
     tick(page, 1)
     expect(other.locator(".checklist input").nth(1)).to_be_checked()
-
-
-def test_what_is_copied_and_downloaded_is_the_list_with_its_ticks(opened: Open, site: Site) -> None:
-    page = opened()
-    tick(page, 1)
-    page.get_by_role("button", name="Copy as Markdown").click()
-    expect(page.locator(".checklist__state")).to_have_text(f"1 of {ITEMS} done. Copied.")
-    copied: str = page.evaluate("navigator.clipboard.readText()")
-    with page.expect_download() as waiting:
-        page.get_by_role("button", name="Download").click()
-    assert waiting.value.suggested_filename == "checklists.md"
-    assert Path(waiting.value.path()).read_text(encoding="utf-8") == copied
-    title, _, done, *lines = copied.splitlines()
-    assert title == re.findall(r"^# .*", SOURCE.read_text(encoding="utf-8"), re.MULTILINE)[0]
-    assert done.startswith(f"1 of {ITEMS} done, ")
-    ticks = [line[2:5] for line in lines if line.startswith("- ")]
-    assert ticks == ["[ ]", "[x]", *["[ ]"] * (ITEMS - 2)]
-    targets = re.findall(r"\]\(([^)]*)\)", copied)
-    assert targets
-    assert all(target.startswith(site.address) for target in targets)

@@ -28,14 +28,6 @@ def save(folder: Path, state: dict[str, Any]) -> Path:
     return file
 
 
-def test_its_own_words_call_the_storage_trusted_and_the_unpickler_no_boundary() -> None:
-    from agent_framework._workflows import _checkpoint_encoding
-
-    words = " ".join((_checkpoint_encoding.__doc__ or "").replace("*", "").split())
-    assert "Checkpoint storage is treated as a trusted data source" in words
-    assert "it is not a security boundary" in words
-
-
 @pytest.mark.parametrize("name", ["Executor", "handler", "inspect.getmodule"])
 def test_of_its_own_modules_a_file_may_name_types_and_no_functions(
     name: str, tmp_path: Path

@@ -191,7 +191,6 @@ class Answer:
         self.body = response.read().decode()
         self._page = page = Parsed(self.body)
         self.forms, self.links, self.codes = page.forms, page.links, page.copied
-        self.marks = {*(f"<{tag}" for tag in page.tags), *page.attributes}
 
     @property
     def text(self) -> str:
@@ -212,16 +211,15 @@ class Tab:
     """A tab of a browser, which sends what a browser sends.
 
     Args:
-        link: the one that the terminal printed, or the address of a proxy.
+        link: the one that the terminal printed.
     """
 
     def __init__(self, link: str) -> None:
         parts = urlsplit(link)
         self.host, self.home, self.cookie = parts.netloc, "/".join(parts.path.split("/")[:2]), ""
-        if self.home:
-            entered = self.get(parts.path, Sec_Fetch_Site="none")
-            assert entered.status == 200, entered.body
-            self.cookie = entered.headers["Set-Cookie"].split(";")[0]
+        entered = self.get(parts.path, Sec_Fetch_Site="none")
+        assert entered.status == 200, entered.body
+        self.cookie = entered.headers["Set-Cookie"].split(";")[0]
 
     def get(self, path: str, **headers: str) -> Answer:
         return self.send("GET", path, None, headers)

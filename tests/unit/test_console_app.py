@@ -48,7 +48,6 @@ class Place(NamedTuple):
     office: Office
     terminal: Terminal
     tab: Tab
-    other_terminal: Terminal
     operator: Tab
 
     def run(self, thread: str, tenant: str = "") -> Answer:
@@ -78,7 +77,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     office = Office(tmp_path_factory.mktemp("office"))
     locked(office, "dana", "opal")
     with console(office.folder, *DANA) as dana, console(office.folder, *OPAL) as opal:
-        yield Place(office, dana, Tab(dana.link()), opal, Tab(opal.link()))
+        yield Place(office, dana, Tab(dana.link()), Tab(opal.link()))
 
 
 # --- as it is meant ------------------------------------------------------------------------------

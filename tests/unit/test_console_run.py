@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -219,13 +220,15 @@ def test_only_what_people_signed_about_this_run_counts_as_theirs(office: Office)
     assert other is not None
     dana, mally = Approver("dana", office.keys["dana"]), Approver("mally", office.keys["mally"])
     ledger = office.ledger()
-    wrong: list[Any] = [[dana.approve(other)], [mally.approve(question)], ["<b>"], [1], {}, None]
+    elsewhere = dana.approve(replace(question, store="refunds"))  # of the same record
+    wrong: list[Any] = [[dana.approve(other)], [elsewhere], [mally.approve(question)], ["<b>"]]
+    wrong += [[1], {}, None]
     for statements in wrong:
         ledger.note("order-7", {"question": question.text, "statements": statements}, label=SPENT)
     record = look(office)
     told_of = [" ".join(each.who) for each in [*record.history][2:]]
-    assert told_of[0] == "an answer of dana that is not about this run"
-    assert all("not verify" in each for each in told_of[1:3])
+    assert told_of[:2] == ["an answer of dana that is not about this run"] * 2
+    assert all("not verify" in each for each in told_of[2:4])
     assert record.answers == []
     assert shown(record)[0].tags.isdisjoint(ACTIVE)
 

@@ -152,11 +152,17 @@ def test_a_model_under_the_name_of_another_format_is_refused(tmp_path: Path) -> 
         load_checkpoint(tmp_path / "pipe")
 
 
+@pytest.mark.parametrize("whose", ["of everybody", "of another user"])
 def test_a_file_that_changes_while_it_is_read_is_not_loaded(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, whose: str
 ) -> None:
     path = saved(tmp_path / "model.pt", {"weight": torch.ones(1 << 18)})
-    path.chmod(0o666)
+    if whose == "of everybody":
+        path.chmod(0o666)
+    elif os.geteuid() == 0:
+        os.chown(path, 12345, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
 
     def swapped(*arguments: Any, **named: Any) -> Any:
         found = genuine(*arguments, **named)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from safepoint import Approver, Ledger, SigningKey, open_ledger
+from safepoint import Approver, Ledger, SigningKey, VerifyingKey, open_ledger
 from safepoint.core.errors import SealBroken
 from safepoint.places import default_places, key_files, open_answers, open_journal
 from safepoint.stores import disk
@@ -280,4 +280,12 @@ def test_a_rotation_that_is_killed_anywhere_goes_on_at_the_next_call(
         assert len(keys_of_records()) == 2
 
 
-# --- move
+def test_a_key_is_made_once_and_its_public_half_is_another_file() -> None:
+    Path("keys").mkdir(mode=0o700)
+    assert said("new-key", "keys/a.key")[0] == 0
+    assert VerifyingKey.from_file("keys/a.key.pub") == SigningKey.from_file("keys/a.key").public
+    Path("keys/a.key.pub").rename("keys/b.key.pub")
+    for file in ("keys/a.key", "keys/b.key", "no/a"):
+        status, out, err = said("new-key", file)
+        assert (status, out, err.count("\n")) == (2, "", 1)
+    assert {each.name for each in Path("keys").iterdir()} == {"a.key", "b.key.pub"}
