@@ -7,7 +7,6 @@ import sqlite3
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +150,8 @@ def fill(root: Path, count: int, anchor: Any, **of: Any) -> list[Finding]:
 
 def checked(file: str, anchor: Any) -> list[Finding]:
     """Look at a journal."""
-    opens = partial(SQLiteJournal, file, keys=Keyring(OLD), anchor=anchor, read_only=True)
-    return check_journal(file, file, opens, anchor)
+    of: Any = {"keys": Keyring(OLD), "anchor": anchor, "read_only": True}
+    return check_journal(file, file, lambda: SQLiteJournal(file, **of), anchor)
 
 
 def ids(found: Iterable[Finding]) -> str:
