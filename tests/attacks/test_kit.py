@@ -123,7 +123,7 @@ def test_a_refusal_after_the_deed_is_not_a_detection(tmp_path: Path) -> None:
     target = GatedTarget(tmp_path)
     target.begin("victim", HONEST)
     assert target.resume("victim", meanwhile=target.journal.lose) == HONEST
-    with pytest.raises(Unavailable, match="that could not be written down"):
+    with pytest.raises(Unavailable, match="journal could not be written"):
         target.resume("victim")
 
 

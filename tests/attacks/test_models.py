@@ -120,3 +120,14 @@ def test_a_target_of_two_methods_meets_what_it_can(tmp_path: Path) -> None:
         "hidden-load": Outcome.NOT_APPLICABLE,
         "stray-plugin": Outcome.NOT_APPLICABLE,
     }
+
+
+def test_a_payload_that_ran_counts_whatever_the_loader_says_afterwards(tmp_path: Path) -> None:
+    class TooLate(OnlyLoads):
+        def load(self, file: Path) -> Any:
+            loaded = super().load(file)
+            if loaded is None:
+                raise ValueError
+            return loaded
+
+    assert MODEL_ATTACKS["model-payload"].run(TooLate(tmp_path)) is Outcome.EXECUTED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -33,6 +34,41 @@ ADVISORIES: Final = {
     for each in advisories.read(Project())
     for name in (each.id, *each.also)
 }
+QUERIES: Final = {
+    "guide/": ["quickstart", "getting started", "idempotency key"],
+    "speed/": ["performance", "benchmark", "overhead"],
+    "security/credentials/": ["RBAC", "least privilege"],
+    "security/strict/": ["allowlist"],
+    "threat-model/": ["threat model", "CWE-502", "OWASP", "encryption"],
+    "model-file/": [
+        *("pt file", "load model safely", "untrusted model", "malicious model"),
+        *("yolo", "ultralytics", "sklearn", "huggingface", "h5"),
+    ],
+    "security/model-loading/": ["torch.load", "weights_only"],
+    "security/safetensors/": ["safetensors"],
+    "console/": ["operator UI", "approve in browser"],
+    "security/journal/": ["audit trail", "audit log"],
+    "security/approvals/": ["human-in-the-loop", "approval workflow", "replay"],
+    "security/waiting/": ["deny by default", "timeout"],
+    "security/anchor/": ["rollback"],
+    "security/append-only/": ["tamper-evident", "hash chain"],
+    "security/seal/": ["signature", "HMAC"],
+    "security/rotation/": ["key rotation", "stolen key", "lost key", "backup restore"],
+    "security/location/": ["path traversal"],
+    "tenants/": ["multi-tenant", "IDOR"],
+    "security/ownership/": ["race condition"],
+    "security/bounds/": ["denial of service"],
+    "security/scanners/": ["zip bomb"],
+    "langgraph/": ["LangGraph checkpointer", "SqliteSaver", "ToolNode", "FastAPI"],
+    "agent-framework/": ["Agent Framework FileCheckpointStorage"],
+    "moving-in/": ["migrate existing checkpoints"],
+    "command/ci/": ["pre-commit hook", "GitHub Action"],
+    "security/linting/": ["bandit"],
+    "affected/": ["am I affected"],
+    "words/": ["glossary"],
+    "checklists/": ["checklist"],
+}
+"""What people type, by the page that answers it."""
 # The theme writes how many were found each time that an answer comes, also when it is the same.
 ASK: Final = """async ([field, links, base, words, limit]) => {
   const input = document.querySelector(field);
@@ -118,8 +154,7 @@ def test_the_name_of_an_error_or_an_advisory_leads_to_it(search: Search, share: 
 
 
 def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext) -> None:
-    visit = Visit(context, site.address)
-    page = visit.page
+    page = Visit(context, site.address).page
     begun(page)
     page.locator(FIELD).select_text()
     page.keyboard.insert_text("safepoint.core.errors.InvalidId: '../keys' is not a thread name.")
@@ -127,4 +162,39 @@ def test_a_paste_searches_without_a_key(site: Site, context: BrowserContext) -> 
     expect(answer).to_be_visible()
     page.keyboard.press("Enter")
     page.wait_for_url("**/errors/?h=invalidid#safepoint.core.errors.InvalidId")
-    assert (visit.elsewhere(site), visit.violations) == ([], [])
+
+
+@pytest.mark.deep
+def test_search_is_loaded_when_somebody_searches_and_then_leads_there(
+    site: Site, context: BrowserContext
+) -> None:
+    visit = Visit(context, site.address)
+    page = visit.page
+    page.set_viewport_size({"width": 390, "height": 900})
+    index = f"{site.address}search/all.json"
+    assert index not in visit.asked
+    assert page.workers == []
+    page.keyboard.press("/")
+    page.keyboard.type("SP03")
+    results = page.locator(LINKS)
+    # The answers to the first letters come first; the one to the whole words takes their place.
+    expect(results.first).to_have_attribute("href", re.compile(r"h=sp03\b", re.IGNORECASE))
+    assert visit.asked.count(index) == 1
+    results.first.click()
+    page.wait_for_url(re.compile(r"/security/pickle/\?h="))
+    expect(page.locator("article")).to_contain_text("SP03")
+    assert visit.elsewhere(site) == []
+    assert visit.violations == []
+
+
+@pytest.mark.deep
+def test_what_people_type_leads_to_the_page_that_answers_it_among_the_first_three(
+    search: Search,
+) -> None:
+    missed = set()
+    for page, queries in QUERIES.items():
+        for words in queries:
+            found = [place.partition("#")[0] for place, _, _ in search.links(words)]
+            if page not in [*dict.fromkeys(found)][:3]:
+                missed.add(words)
+    assert missed == set()

@@ -6,6 +6,7 @@ addresses. What the browser sees on a page, such as its headings and images, is 
 
 from __future__ import annotations
 
+import ast
 import re
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,19 @@ TRANSLATED: Final = re.compile(
 """Words that make English read as if it were translated, with what to write instead."""
 MOST: Final = 3
 """How many of them a page may have in 1,000 words."""
+
+
+def texts(root: Path) -> dict[str, str]:
+    """Return what src says: its docstrings, its messages, and its tables of words."""
+    said = {file.name: file.read_text("utf-8") for file in sorted((root / "src").rglob("*.toml"))}
+    said |= {"docstrings of src": "", "messages of src": ""}
+    for file in sorted((root / "src").rglob("*.py")):
+        tree = ast.parse(file.read_text("utf-8"))
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                said[f"{'docstrings' if id(node) in alone else 'messages'} of src"] += node.value
+    return said
 
 
 def translated(text: str, page: str) -> list[str]:
@@ -107,6 +121,7 @@ def main(root: Path = ROOT) -> int:
         for check in (problems, translated)
         for problem in check(file.read_text(encoding="utf-8"), file.relative_to(root).as_posix())
     ]
+    found += [problem for name, text in texts(root).items() for problem in translated(text, name)]
     sys.stdout.write("".join(f"{problem}\n" for problem in found))
     return 1 if found else 0
 

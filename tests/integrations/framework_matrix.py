@@ -18,6 +18,7 @@ from safepoint.attacks.models import MODEL_ATTACKS, CarefulModels, ModelTarget
 from safepoint.rules import RULES
 from tests.harness.blocks import ROOT
 from tests.harness.ladder import MARKS
+from tests.harness.postgres import quick_server
 from tests.integrations.framework_models import Safetensors, TorchUnrestricted, TorchWeightsOnly
 from tests.integrations.framework_runs import RUN_ATTACKS
 from tests.integrations.framework_stores import (
@@ -25,6 +26,7 @@ from tests.integrations.framework_stores import (
     AgentFrameworkSealed,
     LangGraph,
     LangGraphEncrypted,
+    LangGraphPostgres,
     LangGraphSealed,
     LangGraphStrict,
     Run,
@@ -41,6 +43,7 @@ STORES: Final[Mapping[str, type[Run]]] = {
     "LG<br>SQLite": LangGraph,
     "LG<br>strict": LangGraphStrict,
     "LG<br>AES": LangGraphEncrypted,
+    "LG<br>PG": LangGraphPostgres,
     "LG<br>sealed": LangGraphSealed,
 }
 """The columns, with what stands above them."""
@@ -76,7 +79,7 @@ NOT_APPLICABLE: Final[Mapping[tuple[str, str], str]] = {
     " arguments of the class become the value.",
     ("traverse-id", "AF<br>sealed LG<br>sealed"): "Any text is a name here. It is mapped to one"
     " that has no way out of the folder.",
-    ("traverse-id open-folder", "LG<br>SQLite LG<br>strict LG<br>AES"): "Its store"
+    ("traverse-id open-folder", "LG<br>SQLite LG<br>strict LG<br>AES LG<br>PG"): "Its store"
     " is one database, not a folder of records.",
     ("dropped-write attached-write", "AF<br>files AF<br>sealed"): "Pending writes are part of the"
     " checkpoint, not a record of their own: editing them is `edit-state`.",
@@ -91,7 +94,8 @@ whoever allows it, and that says nothing about functions of other modules."""
 @cache
 def on_stores() -> dict[str, Row]:
     """Run every attack on every store, each in a process of its own."""
-    return _outcomes({name: ATTACKS[name] for name in ON_STORES} | RUN_ATTACKS, STORES)
+    with quick_server() as LangGraphPostgres.server:
+        return _outcomes({name: ATTACKS[name] for name in ON_STORES} | RUN_ATTACKS, STORES)
 
 
 @cache

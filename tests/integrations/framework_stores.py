@@ -21,12 +21,14 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self, TypedDict, TypeVar
 
 import agent_framework as af
+import psycopg
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from langgraph.checkpoint.base import empty_checkpoint
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
@@ -44,6 +46,9 @@ from safepoint.core.errors import CheckpointError
 from safepoint.core.names import digest_of
 from safepoint.core.record import Header, Place, seal
 from safepoint.langgraph import SealedSaver
+
+if TYPE_CHECKING:
+    from safepoint.testing.postgres import Server
 
 _T = TypeVar("_T")
 LIMIT: Final = Decimal(100)
@@ -509,7 +514,12 @@ class Rows(Medium):
 
     A record is the type tag, a line break and the bytes; its name is `thread/checkpoint id`.
 
+    Attributes:
+        writes: the table of pending writes.
+        value: the column of their bytes.
     """
+
+    writes, value = "writes", "value"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -537,7 +547,7 @@ class Rows(Medium):
 
     def delete(self, name: str) -> None:
         """Delete a row, and what was written for the step after it."""
-        for table in ("checkpoints", "writes"):
+        for table in ("checkpoints", self.writes):
             query = f"delete from {table} where thread_id = ? and checkpoint_id = ?"  # noqa: S608
             self.ask(query, *name.split("/"))
 
@@ -630,20 +640,26 @@ class LangGraph(Graphs):
 
     def answer(self, thread: str) -> Any:
         """Take the row that `Command(resume=…)` left."""
-        query = "select task_id, idx, channel, type, value from writes"
+        columns = f"task_id, idx, channel, type, {self.medium.value}"
+        query = f"select {columns} from {self.medium.writes}"  # noqa: S608
         where = " where thread_id = ? and channel = '__resume__' order by task_id"
         return self.medium.ask(query + where, thread)[0]
 
     def give(self, thread: str, answer: Any, *, forged: bool) -> None:
         """Insert it for the newest checkpoint."""
-        columns = "thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type, value"
-        query = f"insert into writes ({columns}) values (?, '', ?, ?, ?, ?, ?, ?)"  # noqa: S608
-        self.medium.ask(query, *self.records(thread)[-1].split("/"), *answer)
+        columns = "thread_id, checkpoint_ns, checkpoint_id, task_id, idx, channel, type"
+        self.medium.ask(
+            f"insert into {self.medium.writes} ({columns}, {self.medium.value})"  # noqa: S608
+            " values (?, '', ?, ?, ?, ?, ?, ?)",
+            *self.records(thread)[-1].split("/"),
+            *answer,
+        )
 
     def drop(self, thread: str) -> None:
         """Delete its rows."""
         tasks = self._task("limit")
-        self.medium.ask(f"delete from writes where task_id in ({tasks})", thread)  # noqa: S608
+        query = f"delete from {self.medium.writes} where task_id in ({tasks})"  # noqa: S608
+        self.medium.ask(query, thread)
 
     def attach(self, thread: str) -> None:
         """Change the id of the task in the row that says what comes next. The limit stays."""
@@ -666,17 +682,19 @@ class LangGraph(Graphs):
         newest = self.records(thread)[-1].partition("/")[2]
         query = "select metadata from checkpoints where checkpoint_id = ?"
         [(metadata,)] = self.medium.ask(query, newest)
-        edited = json.dumps({**json.loads(metadata), "user": "mally"})
+        parsed = metadata if isinstance(metadata, dict) else json.loads(metadata)
+        edited = json.dumps({**parsed, "user": "mally"})
         query = "update checkpoints set metadata = ? where checkpoint_id = ?"
-        self.medium.ask(query, edited.encode(), newest)
+        self.medium.ask(query, edited if parsed is metadata else edited.encode(), newest)
 
     def _update(self, what: str, channel: str, *threads: str) -> None:
-        query = f"update writes set {what} where channel = '{channel}' and thread_id = ?"  # noqa: S608
-        self.medium.ask(query, *threads)
+        query = f"update {self.medium.writes} set {what}"  # noqa: S608
+        self.medium.ask(f"{query} where channel = '{channel}' and thread_id = ?", *threads)
 
     def _task(self, channel: str) -> str:
         """Return what finds the task of a thread that wrote to a channel."""
-        return f"select task_id from writes where channel = '{channel}' and thread_id = ?"  # noqa: S608
+        query = f"select task_id from {self.medium.writes}"  # noqa: S608
+        return f"{query} where channel = '{channel}' and thread_id = ?"
 
 
 class LangGraphStrict(LangGraph):
@@ -724,6 +742,84 @@ class _Cipher:
         if ciphername != "aes":
             raise NotImplementedError
         return self._aes.decrypt(ciphertext[:12], ciphertext[12:], None)
+
+
+class Tables(Rows):
+    """The tables of `PostgresSaver`, in a database of their own on a server that runs.
+
+    A record is the type tag and the bytes of the state that a checkpoint names.
+    """
+
+    writes, value = "checkpoint_writes", "blob"
+
+    def __init__(self, server: Server, template: str | None = None) -> None:
+        self.server, self.database = server, f"graphs_{secrets.token_hex(8)}"
+        server.database(self.database, template=template)
+        with PostgresSaver.from_conn_string(self.dsn) as saver:
+            saver.setup()
+
+    @property
+    def dsn(self) -> str:
+        """Who owns the database."""
+        return self.server.dsn(database=self.database)
+
+    _named = (
+        " from checkpoints c where b.thread_id = c.thread_id and b.channel = 'order' and b.version"
+        " = c.checkpoint->'channel_versions'->>'order' and c.thread_id = ? and c.checkpoint_id = ?"
+    )
+
+    def _read(self, name: str) -> bytes:
+        query = "select b.type, b.blob from checkpoint_blobs b, checkpoints c"
+        where = self._named.partition(" where ")[2]
+        [(kind, record)] = self.ask(f"{query} where {where}", *name.split("/"))
+        return f"{kind}\n".encode() + bytes(record)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write over the state."""
+        kind, _, record = data.partition(b"\n")
+        query = f"update checkpoint_blobs b set type = ?, blob = ?{self._named}"  # noqa: S608
+        self.ask(query, kind.decode(), record, *name.split("/"))
+
+    def copy(self) -> Tables:
+        """Copy the database."""
+        return Tables(self.server, template=self.database)
+
+    def restore(self, snapshot: Medium) -> None:
+        """Put a copy of the database in its place."""
+        assert isinstance(snapshot, Tables)
+        self.server.psql(f"drop database {self.database} with (force)")
+        self.server.database(self.database, template=snapshot.database)
+
+    def ask(self, query: str, *values: Any) -> list[Any]:
+        """Run a statement."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            done = connection.execute(query.replace("?", "%s").encode(), values)
+            return done.fetchall() if done.description else []
+
+
+class LangGraphPostgres(LangGraph):
+    """`PostgresSaver`, as it is made.
+
+    Attributes:
+        server: where it is. It has to run.
+    """
+
+    name = "langgraph-postgres"
+    server: ClassVar[Server]
+    medium: Tables
+
+    def __init__(self, folder: str | Path, medium: Medium | None = None) -> None:
+        super().__init__(folder, medium or Tables(self.server))
+
+    @contextmanager
+    def saver(self) -> Iterator[Any]:
+        """Connect."""
+        with PostgresSaver.from_conn_string(self.medium.dsn) as saver:
+            yield saver
+
+    def stored(self, state: Any) -> Any:
+        """Return the state: it lies beside the checkpoint."""
+        return state
 
 
 class Steps(Disk):

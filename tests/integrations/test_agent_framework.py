@@ -48,3 +48,8 @@ def test_of_its_own_modules_a_file_may_name_types_and_no_functions(
         return
     with pytest.raises(agent_framework.WorkflowCheckpointException, match="blocked for"):
         asyncio.run(storage.load(file.stem))
+
+
+def test_the_storage_path_has_no_default() -> None:
+    with pytest.raises(TypeError, match="storage_path"):
+        agent_framework.FileCheckpointStorage()  # type: ignore[call-arg]

@@ -422,7 +422,7 @@ def test_deleted_ones_are_gone_for_every_reader_and_an_id_can_come_back(tmp_path
         assert latest.checkpoint_id == "b"
         assert await storage.delete("a")
         assert await storage.list_checkpoint_ids(workflow_name=name) == ["b"]
-        with pytest.raises(af.WorkflowCheckpointException, match="no checkpoint of the id 'a'"):
+        with pytest.raises(af.WorkflowCheckpointException, match="No checkpoint has the id 'a'"):
             await storage.load("a")
         await storage.save(point(name, "a", at="new"))
         await storage.save(point(name, "Ω" * 99))
@@ -444,10 +444,10 @@ def test_a_scope_finds_and_saves_what_is_of_its_workflow_alone(tmp_path: Path) -
         assert (await storage.load("1")).workflow_name == "acme"
         globex = storage.scope("globex")
         assert (await globex.load("2")).workflow_name == "globex"
-        with pytest.raises(af.WorkflowCheckpointException, match="no checkpoint of the id '1'"):
+        with pytest.raises(af.WorkflowCheckpointException, match="No checkpoint has the id '1'"):
             await globex.load("1")
         assert not await globex.delete("1")
-        with pytest.raises(af.WorkflowCheckpointException, match="no checkpoint of the id '1'"):
+        with pytest.raises(af.WorkflowCheckpointException, match="No checkpoint has the id '1'"):
             await storage.scope("").load("1")  # which is a name like any other
         with pytest.raises(NotCheckpointed, match="belongs to the workflow 'globex'"):
             await globex.save(point("acme", "3"))

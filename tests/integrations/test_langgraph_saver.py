@@ -117,7 +117,7 @@ def test_what_a_delta_channel_is_spread_over_is_pruned_together_or_missed() -> N
     assert 1 < len([*saver.list(_run("t"))]) < before
     _, *others = [each.config for each in saver.list(_run("t"))]
     saver._hide("t", [_Label.of("", each["configurable"]["checkpoint_id"]) for each in others])
-    with pytest.raises(NotFound, match="was hidden or pruned"):
+    with pytest.raises(NotFound, match="were hidden or pruned"):
         graph.get_state(_run("t"))
 
 
@@ -853,6 +853,35 @@ def test_that_a_step_asks_is_known_after_a_restart_from_its_records(early: bool)
         head = house.anchor.read(STORE, "t")
         assert head is not None
         assert head.sequence == newest.sequence
+
+
+def test_a_restarted_saver_does_not_walk_a_long_thread() -> None:
+    """An old id takes a walk to it, once, since only the links say that nothing hid it."""
+    storage, configs = Counting(), list[Any]()
+    ledger = opened(storage, InMemoryAnchor())
+    saver = SealedSaver(ledger)
+    for number in range(100):
+        configs.append(_put(saver, number, configs[-1] if configs else None))
+        saver.put_writes(configs[-1], [("value", number)], "task")
+
+    again = SealedSaver(opened(storage, ledger.anchor)).reading()
+
+    def reads(config: Any) -> tuple[int, Any]:
+        storage.reads = 0
+        found = again.get_tuple(config)
+        assert found is not None
+        wrote = [each[2] for each in found.pending_writes or ()]
+        return storage.reads, (found.checkpoint["channel_values"]["value"], wrote)
+
+    few, value = reads(_run("t"))
+    assert (few < 5, value) == (True, (99, [99]))
+    many, value = reads(configs[50])
+    assert (many > 90, value) == (True, (50, [50]))
+    few, value = reads(configs[60])
+    assert (few < 8, value) == (True, (60, [60]))
+    saver.put_writes(configs[50], [("value", "late")], "task-2")
+    few, value = reads(configs[50])
+    assert (few < 12, value) == (True, (50, [50, "late"]))
 
 
 def test_of_two_saves_of_an_id_the_newer_one_is_served() -> None:

@@ -346,7 +346,7 @@ def test_what_cannot_be_assigned_is_refused(place: Database) -> None:
             assign(place.owner, who, tenant)
     with pytest.raises(Unavailable, match="permission denied"):
         assign(login(place, "operator", "every"), "writer_acme", every_tenant=True)
-    with pytest.raises(Unavailable, match="no schema"):
+    with pytest.raises(Unavailable, match="schema is missing"):
         assign(server.dsn(), "writer_acme", "acme")
     with pytest.raises(Unavailable, match="belongs to the role"):
         assign(place.owner, "writer_acme", "acme", prefix="other")

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
+import sys
+import time
+import urllib.request
+from contextlib import closing
 from pathlib import Path
+from socket import create_server
 from typing import Final
 
 import pytest
@@ -12,6 +20,7 @@ from publish import advisories, hooks
 from publish.project import Project
 from tests.harness.blocks import ROOT
 from tests.harness.shared import build, built
+from tests.publish.conftest import write
 
 
 def contents(site: Path) -> dict[str, bytes]:
@@ -76,6 +85,12 @@ def test_every_advisory_that_a_page_names_is_listed(real: Project) -> None:
 
 
 PARTS: Final = ("docs", "snippets", "src", "overrides", "publish", "tests", "mkdocs.yml")
+CHANGES: Final = {
+    "docs/threat-model.md": ("# Threat model", "# Changed model", "threat-model/"),
+    "snippets/strict_codec.py": ('"""', '"""Changed snippet. ', "examples/strict_codec.py"),
+    "src/safepoint/rules.toml": ("is a trust boundary", "is a changed one", "data/rules.json"),
+    "src/safepoint/testing/storages.py": ("The claims", "The changed claims", "reference/storage/"),
+}
 
 
 def test_all_that_pages_are_made_of_is_watched_and_read_anew(real: Project) -> None:
@@ -92,3 +107,41 @@ def test_an_old_address_leads_to_a_page_that_is_there(real: Project) -> None:
         html = (site / old / "index.html").read_text("utf-8")
         assert f'href="{"../" * old.count("/")}{new}"' in html
         assert not anchor or f'id="{anchor}"' in (site / page / "index.html").read_text("utf-8")
+
+
+@pytest.mark.deep
+def test_serve_follows_pages_snippets_rules_and_docstrings(tmp_path: Path) -> None:
+    """A build takes twenty seconds of a processor, and this takes two."""
+    for name in PARTS[:-1]:
+        ignored = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=ignored)
+    for name in ("mkdocs.yml", "CHANGELOG.md", "requirements.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
+    with closing(create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+
+    def shows(page: str, words: str) -> bool:
+        end = time.monotonic() + 900
+        while time.monotonic() < end and server.poll() is None:
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/{page}") as answer:
+                    if words in answer.read().decode():
+                        return True
+            except OSError:
+                pass
+            time.sleep(0.2)
+        return False
+
+    command = [sys.executable, "-m", "mkdocs", "serve", "-q", "-a", f"127.0.0.1:{port}"]
+    here = os.environ | {"PYTHONPATH": str(tmp_path / "src")}  # and not where it is installed from
+    with subprocess.Popen(command, cwd=tmp_path, env=here) as server:
+        try:
+            assert shows("", "Safepoint")
+            for name, (old, new, _) in CHANGES.items():
+                text = (tmp_path / name).read_text("utf-8")
+                assert old in text, name
+                write(tmp_path, name, text.replace(old, new, 1))
+            for _, new, page in CHANGES.values():
+                assert shows(page, new.strip('"# ')), page
+        finally:
+            server.kill()

@@ -37,7 +37,7 @@ from safepoint.models import (
     save_checkpoint,
     seal_model,
 )
-from safepoint.models.look import identified
+from safepoint.models.look import Verdict, identified
 from safepoint.models.runtime import check_runtime
 from tests.corpus.honest import equal, honest
 from tests.unit.archive_helpers import archive, proto
@@ -223,7 +223,7 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     seal = Path(f"{path}.seal").rename(f"{renamed}.seal")
     assert load_checkpoint(renamed, keys=KEYS, name="My model")
     seal.unlink()
-    with pytest.raises(NotFound, match="safepoint seal-model"):
+    with pytest.raises(NotFound, match=r"safepoint seal-model \S+/other\.safetensors --key"):
         load_checkpoint(renamed, keys=KEYS, name="My model")
 
 
@@ -264,3 +264,17 @@ NO = (
     "Nothing of it was run. Do not load it; tell the sender. If you made it, save the state_dict"
     " and plain values instead."
 )
+
+
+def test_a_file_that_others_can_write_is_not_copied_before_it_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A sparse file of half a GiB took more than that before anybody asked what it was."""
+    path = tmp_path / "sparse.bin"
+    with path.open("wb") as file:
+        file.truncate(1 << 29)
+    path.chmod(0o666)
+    monkeypatch.setattr("safepoint.models.loading.copied", None)
+    with pytest.raises(ModelRefused, match=r"sparse\.bin is of an unknown format"):
+        load_checkpoint(path)
+    assert inspect(path).verdict is Verdict.NOT_A_MODEL

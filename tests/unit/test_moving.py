@@ -20,7 +20,8 @@ from safepoint.core.errors import ConfigurationError, DecodeError, SealBroken, U
 from safepoint.core.ledger import with_codec
 from safepoint.models.plain import strict_json
 from safepoint.moving import MOVED, Moved, Unsigned, move, read_state, state_files
-from tests.house import STORE, THREAD, Memory, opened
+from tests.harness.crash import killed
+from tests.house import STORE, THREAD, Memory, ledger_in, opened
 from tests.unit.codec_types import Colour
 from tests.unit.storage_helpers import fail
 
@@ -271,3 +272,21 @@ def test_a_move_ends_no_lease_but_its_own(old: Path, report: Path) -> None:
         for who in ("", "dora"):
             moved(state_files(old), ledger, report, who)
             assert len(ledger.owners.threads) == 1
+
+
+def move_folder(folder: Path) -> None:
+    to = ledger_in(folder, "files")
+    moved(state_files(folder / "old"), to, folder / "report")
+
+
+def test_sigkill_after_each_step_of_a_move(tmp_path: Path) -> None:
+    """The next run finishes it, and seals nothing twice."""
+    (tmp_path / "prepared" / "old").mkdir(parents=True, mode=0o700)
+    for name in ("a", "b"):
+        (tmp_path / "prepared" / "old" / f"{name}.pkl").write_bytes(pickle.dumps({"name": name}))
+    for left in killed(move_folder, tmp_path, prepared=tmp_path / "prepared"):
+        move_folder(left.folder)
+        to = ledger_in(left.folder, "files")
+        assert {t: [c.state for c in to.history(t)] for t in to.threads()} == {
+            name: [{"name": name}] for name in ("a", "b")
+        }

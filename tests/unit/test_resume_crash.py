@@ -146,3 +146,25 @@ def test_sigkill_after_each_step_of_a_resume_with_an_approval(
         found["paid, not saved"] += left.head == spent and left.payments == payments
         found["saved, not anchored"] += left.head > spent >= left.anchored
     assert len(found) == len(+found) == 5, f"some instants were never hit: {found}"
+
+
+def test_sigkill_after_each_step_of_a_migration(tmp_path: Path) -> None:
+    """The state is carried over once, and the run goes on to the question of the new version."""
+    place = Place.create(tmp_path / "prepared")
+    place.workflow().begin(place.ledger(), THREAD, amount=42).step()
+    found: Counter[str] = Counter()
+    for each in killed(resume, tmp_path, "2", prepared=place.path):
+        left, path = Left.at(each.folder), each.folder
+        try:
+            question = resume_again(path, "2", 0, "").question
+        except ApprovalNeeded as waits:
+            question = waits.question
+        assert question is not None
+        assert (question.app, question.arguments) == ("invoice@2", PAID)
+        state = Place(path).ledger().latest(THREAD).state["state"]
+        assert state == {"amount": 42, "payee": "alice", "migrations": 1}
+        check(path, 3, kept=4)
+        found["not migrated"] += left.head < 3
+        found["migrated, not anchored"] += left.head == 3 > left.anchored
+        found["migrated, not asked"] += left.head == 3
+    assert len(found) == len(+found) == 3, f"some instants were never hit: {found}"
