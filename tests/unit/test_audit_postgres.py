@@ -336,14 +336,12 @@ def test_a_journal_on_a_server_is_verified(
 ) -> None:
     """With its key, as a journal on disk is. Without one, the audit says that it was not."""
     store, heads, log = (dsn(server, name, each) for each in ("worker", "heads", "journal"))
-    key = SigningKey.from_file(tmp_path / "keys/key", create=True)
-    with PostgresJournal(log, keys=Keyring(key)) as journal:
+    ring = Keyring(SigningKey.from_file(tmp_path / "keys/key", create=True))
+    with PostgresAnchor(heads) as anchor, PostgresJournal(log, keys=ring, anchor=anchor) as journal:
         journal.record(Event("save", "done", Actor("ana", "login"), "invoices", "order-7", 1))
     where = f"database '{name}' (login 'journal')"
     keyed: dict[str, Any] = {"journal_key": [tmp_path / "keys/key"]}
-    spoil = (
-        "set session_replication_role = replica; update safepoint_journal.records set record = ''"
-    )
+    spoil = "set session_replication_role = replica; delete from safepoint_journal.records"
     for sql, more, said in (
         ("", {}, f"SP02.no-key note: The records in {where} were not verified"),
         ("", keyed, f"SP20.no-anchor warning: The journal {where} has no anchor"),
