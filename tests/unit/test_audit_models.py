@@ -8,10 +8,9 @@ import pytest
 
 from safepoint.audit import Finding, audit, discover
 from safepoint.audit.looking import look
-from safepoint.core.keys import SigningKey
 from safepoint.models import Inspection, inspect, seal_model
 from tests.harness.optional import need
-from tests.zoo.build import write, zipped
+from tests.zoo.build import key, write, zipped
 
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
@@ -61,22 +60,17 @@ def test_it(tmp_path):
 def test_a_project_tests_that_its_loads_are_safe(
     tmp_path: Path, where: str, test: str, settings: str, expected: str
 ) -> None:
-    (tmp_path / where).mkdir()
-    (tmp_path / where / "test_load.py").write_text(test)
+    write(tmp_path / where / "test_load.py", test)
     (tmp_path / "ci.yml").write_text(settings)
     (tmp_path / "app.py").write_text("load_checkpoint(p)")
-    if where == "venv":
-        (tmp_path / "venv/pyvenv.cfg").touch()
+    write(tmp_path / "venv/pyvenv.cfg", "")
     assert ids(audit(tmp_path, rule="SP27")) == expected
 
 
-@pytest.mark.parametrize("name", ["net.gguf", "net.bin"])
-def test_a_seal_that_nobody_verified_speaks_for_no_pickle(tmp_path: Path, name: str) -> None:
+def test_a_seal_that_nobody_verified_speaks_for_no_pickle(tmp_path: Path) -> None:
     """G is an instruction, too: with any seal beside it, a pickle as `net.bin` passed the audit."""
-    write(tmp_path / name, b"GGUF\3" + bytes(19))
-    seal_model(tmp_path / name, key=SigningKey.generate())
-    found = ids(audit(tmp_path))
-    assert found == "SP25.unknown " * (name == "net.bin") + "SP24.not-verified"
+    seal_model(write(tmp_path / "net.bin", b"GGUF\3" + bytes(19)), key=key(tmp_path))
+    assert ids(audit(tmp_path)) == "SP25.unknown SP24.not-verified"
 
 
 def test_the_tests_of_a_project_are_judged_once_and_together(tmp_path: Path) -> None:
@@ -87,7 +81,6 @@ def test_the_tests_of_a_project_are_judged_once_and_together(tmp_path: Path) -> 
         Path(folder, "app.py").write_text("load_checkpoint(p)")
     (tmp_path / "tests/test_load.py").write_text(GOOD)
     (tmp_path / "ci.yml").write_text(ALONE)
-    for some, marks, expected in ((paths[:2], [], 1), (paths, [], 1), (paths[:2], [".git"], 0)):
-        for mark in marks:
-            (tmp_path / mark).mkdir()
+    for some, mark, expected in ((paths[:2], "", 1), (paths, "", 1), (paths[:2], ".git", 0)):
+        (tmp_path / mark).mkdir(exist_ok=True)
         assert ids([*look(some).findings]).count("SP27.no-test") == expected

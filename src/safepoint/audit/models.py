@@ -33,7 +33,6 @@ _FOUND: Final = {
     Verdict.TORCH: "SP25.torch",
     Verdict.PICKLE: "SP25.pickle",
 }
-_READ_ELSEWHERE: Final = (Format.GGUF, Format.ONNX, Format.TFLITE)  # by programs without pickle
 _IT: Final = re.compile(r"(It|The file)(?= )")
 
 
@@ -68,9 +67,10 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
     values = {"what": what, "do": found.do, "kind": kind.sentence}
+    elsewhere = kind in (Format.GGUF, Format.ONNX, Format.TFLITE) and not _NAMES.search(file)
     if verdict not in _WORST and kind is not Format.UNCLEAR and _lies(file, kind):
         yield finding("SP25.lies", file, **values)
-    elif verdict in _FOUND and not (_is_read_elsewhere(file, kind) and _is_sealed(file)):
+    elif verdict in _FOUND and not (elsewhere and _is_sealed(file)):
         yield finding(_FOUND[verdict], file, **values)
     elif verdict is Verdict.NOT_A_MODEL:
         if kind is Format.SEALED or not _NAMES.search(file):
@@ -78,10 +78,6 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
         yield finding("SP25.named", file, **values)
     if verdict is not Verdict.RUNS_CODE and not found.code:  # for which a seal would vouch
         yield finding("SP24.not-verified" if _is_sealed(file) else "SP24.unsealed", file)
-
-
-def _is_read_elsewhere(file: str, kind: Format) -> bool:
-    return kind in _READ_ELSEWHERE and not _NAMES.search(file)
 
 
 def _is_sealed(file: str) -> bool:

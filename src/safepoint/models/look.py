@@ -720,15 +720,13 @@ class _Inspector:
                 else:
                     raise DecodeError(what, _LOOK) from None
             return
-        for key, place, text in _marked_values(value, where, 0):
+        for key, place, text in _marked_in(value, where, 0, PICKLED, *_REMOTE):
             if key != PICKLED:
                 self._code |= {*_CODE_NAME.findall(json.dumps(text))} or {key} if text else set()
                 continue
             pickled = unbased(text, strict=True) if type(text) is str else None
             if pickled is None:
-                raise DecodeError(
-                    f"{place or 'It'} is marked as a pickle, but is not base64.", _LOOK
-                )
+                raise DecodeError(f"{place or 'It'} is marked as a pickle, but not base64.", _LOOK)
             self._stack(place, io.BytesIO(pickled), FRAMEWORK)
 
     def _array(self, where: str, data: IO[bytes], head: bytes) -> None:
@@ -796,19 +794,20 @@ def unbased(text: str, *, strict: bool) -> bytes | None:
         return None
 
 
-def _marked_values(value: Any, where: str, depth: int) -> Iterator[tuple[str, str, Any]]:
-    """Return what is marked as a pickle or as code, each with its key and its place."""
+def _marked_in(value: Any, where: str, depth: int, *keys: str) -> Iterator[tuple[str, str, Any]]:
+    """Return what is marked as a pickle or, outermost, as code, each with its key and its place."""
     if depth > _DEPTH:
         raise LimitExceeded(f"The file is nested deeper than {_DEPTH} levels.", _LOOK)
     if isinstance(value, dict):
         for key, inner in value.items():
             if key != PICKLED:
-                yield from _marked_values(inner, step(where, key), depth + 1)
-            if key in (PICKLED, *_REMOTE):
+                within = keys[:1] if key in _REMOTE else keys
+                yield from _marked_in(inner, step(where, key), depth + 1, *within)
+            if key in keys:
                 yield key, where, inner
     elif isinstance(value, list):
         for number, inner in enumerate(value):
-            yield from _marked_values(inner, f"{where}[{number}]", depth + 1)
+            yield from _marked_in(inner, f"{where}[{number}]", depth + 1, *keys)
 
 
 def step(where: str, key: str) -> str:
