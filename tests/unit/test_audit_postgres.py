@@ -180,6 +180,16 @@ def test_what_migrate_made_has_no_findings(server: Server, name: str, login: str
     assert ids(looked(server, name, login, anchor="heads", journal="journal")) == "one-server"
 
 
+def test_an_auditor_reads_all_parts_with_one_login(server: Server, name: str) -> None:
+    auditor = {"anchor": "auditor", "journal": "auditor"}
+    assert ids(looked(server, name, "auditor", **auditor)) == "one-server"
+    do(server, "grant safepoint_anchor to auditor")
+    try:
+        assert "one-login" in ids(looked(server, name, "auditor", **auditor))
+    finally:
+        do(server, "revoke safepoint_anchor from auditor")
+
+
 def test_parts_apart_with_roles_of_any_name_on_an_old_server(server: Server, name: str) -> None:
     """A grant in the anchor's own database is found, and a login that two databases share."""
     with quick_server(version=16) as old:
