@@ -223,7 +223,7 @@ def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:
     seal = Path(f"{path}.seal").rename(f"{renamed}.seal")
     assert load_checkpoint(renamed, keys=KEYS, name="My model")
     seal.unlink()
-    with pytest.raises(NotFound, match="safepoint seal-model"):
+    with pytest.raises(NotFound, match=r"safepoint seal-model \S+/other\.safetensors --key"):
         load_checkpoint(renamed, keys=KEYS, name="My model")
 
 

@@ -80,11 +80,11 @@ def test_the_commands_on_models_end_as_they_must(tmp_path: Path) -> None:
     torch.save({"weight": torch.ones(2, 3)}, tmp_path / "old.pt")
     (tmp_path / "evil.pkl").write_bytes(EVIL)
     (tmp_path / "b.pkl").write_bytes(pickle.dumps({"amount": 42}, 4))
-    (tmp_path / "page.pt").write_text("<html>404</html>")
+    (tmp_path / "page.gguf").write_text("<html>404</html>")
     (tmp_path / "pointer.gguf").write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
     (tmp_path / "empty").mkdir()
     for status, line in (
-        *((2, f"scan {each}") for each in ("page.pt", "pointer.gguf", "empty", "missing", "")),
+        *((2, f"scan {each}") for each in ("page.gguf", "pointer.gguf", "empty", "missing", "")),
         (1, "scan evil.pkl b.pkl"),
         (0, "scan b.pkl"),
         (0, "convert old.pt new.safetensors --key m.key --create"),

@@ -43,8 +43,8 @@ from safepoint.models.zips import Member
 SAFETENSORS: Final = ".safetensors"
 _LOADED: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY, Format.SAFETENSORS)
 _TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
-MODEL_NAMES: Final = _TORCH_NAMES | {SAFETENSORS}
-"""How the names of files end that are loaded here."""
+MODEL_NAMES: Final = _TORCH_NAMES | {SAFETENSORS, ".gguf", ".h5", ".keras", ".onnx"}
+"""How the names of models end. A file of no known format under one of them is not the model."""
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
 

@@ -183,7 +183,7 @@ _MARKS: Final = {
     Format.TFLITE: re.compile(rb".{4}TFL3", re.DOTALL),
     # Of protobuf: the version of the format, and a graph or who wrote it.
     Format.SAVED_MODEL: re.compile(rb"\x08\x01\x12[\x80-\xff]{1,4}[\0-\x7f]\x0a", re.DOTALL),
-    Format.ONNX: re.compile(rb"\x08[\1-\x1f]\x12.[\w .-]+[\x1a\x22:B]", re.DOTALL),
+    Format.ONNX: re.compile(rb"(?s)\x08[\1-\x1f](\x12.[\w .-]+[\x1a\x22:B]|:[\x80-\xff]{0,4}.\n)"),
     # The first pickle is a number.
     Format.TORCH_LEGACY: re.compile(
         rb"\x80[\x02-\x05](?:\x95.{8})?\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19(?:\x94)?\.", re.DOTALL

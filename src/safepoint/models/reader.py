@@ -377,11 +377,11 @@ _UNTRUSTED: Final = (
 
 def advice(names: Iterable[str], *, has_tensors: bool = True) -> str:
     """Return what to do with a file that wants these, to whoever was given it and who made it."""
-    least = min(map(rank, names))
-    do = _UNTRUSTED[least]
+    do = _UNTRUSTED[least := min(map(rank, names))]
     if least and has_tensors:
         do += "Load only its tensors, with safepoint.models.load_tensors, or ask for safetensors. "
-    return f"{_NOTHING} {do}If you made it, save the state_dict and plain values instead."
+    kept = "the state_dict and plain values" if has_tensors else "plain data"
+    return f"{_NOTHING} {do}If you made it, save {kept} instead."
 
 
 def _unsafe(wanted: list[Ref], unclear: tuple[str, ...]) -> ModelRefused:

@@ -109,7 +109,7 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
         raise NotFound(
             f"{shown} has no seal: {shell(beside)} is missing.",
             "Nothing was loaded. Copy the seal along with the model, or ask the author to seal"
-            " it. If that was you: safepoint seal-model {shown} --key KEY",
+            f" it. If that was you: safepoint seal-model {shown} --key KEY",
         ) from None
     try:
         payload = open_sealed(record, place, keys, use="model").payload
