@@ -224,11 +224,7 @@ DEFENCES: dict[str, tuple[Any, str, str]] = {
     "stores.disk.folder_refusals": (nothing, TOP, "open-folder"),
     "resume.gate.Gate.decide": (only_asks, TOP, GATED),
     "resume.approval.is_signed": (genuine, TOP, "forge-approval"),
-    "resume.approval.Answer.check_time": (
-        nothing,
-        TOP,
-        "expired-approval thief-revives-expired",
-    ),
+    "resume.approval.Answer.check_time": (nothing, TOP, "expired-approval thief-revives-expired"),
     "resume.approval.Answer.check_answers": (
         nothing,
         TOP,

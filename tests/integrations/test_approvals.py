@@ -33,6 +33,7 @@ from safepoint import (
     ToolSet,
     Workflow,
 )
+from safepoint.audit import audit
 from safepoint.core.errors import (
     ApprovalNeeded,
     ApprovalRefused,
@@ -426,6 +427,7 @@ def test_two_people_where_the_policy_wants_two(kind: Kind) -> None:
             office.look(answer)
         assert error.value.question == question
     assert office.look([one, ERIN.approve(question)]) == "42 by dana+erin"
+    assert not [*audit(office.ledger(), gate=office.gate, rule="SP19")]
 
 
 @ALL

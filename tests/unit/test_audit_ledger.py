@@ -145,7 +145,13 @@ def fill(root: Path, count: int, anchor: Any, **of: Any) -> list[Finding]:
         for number in range(count):
             who = Actor("ana", "login")
             journal.record(Event("save", "done", who, "invoices", "order-7", number + 1, **of))
-    return check_journal(file, Keyring(OLD), anchor)
+    return checked(file, anchor)
+
+
+def checked(file: str, anchor: Any) -> list[Finding]:
+    """Look at a journal."""
+    of: Any = {"keys": Keyring(OLD), "anchor": anchor, "read_only": True}
+    return check_journal(file, file, lambda: SQLiteJournal(file, **of), anchor)
 
 
 def ids(found: Iterable[Finding]) -> str:
@@ -170,10 +176,10 @@ def test_an_anchor_that_did_not_come_along_with_its_journal_is_found(tmp_path: P
     assert fill(tmp_path, 3, anchor) == fill(tmp_path, 3, anchor, tenant="acme") == []
     assert ids(fill(tmp_path, 2, None)) == "SP20.no-anchor"
     file = str(tmp_path / "journal/journal.db")
-    assert check_journal(file, Keyring(OLD), anchor) == []
+    assert checked(file, anchor) == []
     fill(tmp_path, 1, None)
-    assert ids(check_journal(file, Keyring(OLD), anchor)) == "SP20.behind"
-    assert ids(check_journal(f"{tmp_path}/none", Keyring(OLD), anchor)) == "SP20.unavailable"
+    assert ids(checked(file, anchor)) == "SP20.behind"
+    assert ids(checked(f"{tmp_path}/none", anchor)) == "SP20.unavailable"
 
 
 # --- what no plant on disk shows

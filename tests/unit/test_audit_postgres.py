@@ -13,6 +13,7 @@ import pytest
 
 from safepoint import Keyring, Ledger, SigningKey
 from safepoint.core.errors import ConfigurationError, Unavailable
+from safepoint.core.journal import Actor, Event
 from tests.harness.optional import need
 
 need("psycopg", "psycopg: pip install '.[postgres]'")
@@ -27,6 +28,7 @@ from safepoint.command.cli import main
 from safepoint.stores.postgres import (
     PostgresAnchor,
     PostgresCheckpointStorage,
+    PostgresJournal,
     assign,
     create_schema,
 )
@@ -275,10 +277,7 @@ def test_nothing_is_changed(server: Server, name: str) -> None:
 
 
 def test_a_server_that_cannot_be_looked_at_is_one_line(
-    server: Server,
-    name: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    server: Server, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     where = make_conninfo(dsn(server, name), dbname="nowhere")
     with pytest.raises(Unavailable) as caught:
@@ -322,14 +321,32 @@ def test_the_command_looks_and_verifies(
     anchored = {**sealed, "anchor": anchor}
     assert run(**anchored) == (2, ["SP05.one-server", *unseen])
     # An attacker who is the owner cuts off the newest record: the anchor tells.
-    do(
-        server,
-        "set session_replication_role = replica;delete from safepoint.records where sequence = 3",
-        database=name,
-    )
+    cut = "delete from safepoint.records where sequence = 3"
+    do(server, f"set session_replication_role = replica;{cut}", database=name)
     assert run(**sealed) == (1, ["SP15.no-anchor", *unseen])
     lines.clear()
     assert run(**anchored)[1][0] == "SP15.rolled-back"
     assert " error: Tenant acme: order-7 ends at #2, and the anchor has seen #3" in lines[0]
     assign(server.dsn(database=name), "worker", every_tenant=True)
     assert ids(looked(server, name)) == "every-tenant"
+
+
+def test_a_journal_on_a_server_is_verified(
+    server: Server, name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With its key, as a journal on disk is. Without one, the audit says that it was not."""
+    store, heads, log = (dsn(server, name, each) for each in ("worker", "heads", "journal"))
+    ring = Keyring(SigningKey.from_file(tmp_path / "keys/key", create=True))
+    with PostgresAnchor(heads) as anchor, PostgresJournal(log, keys=ring, anchor=anchor) as journal:
+        journal.record(Event("save", "done", Actor("ana", "login"), "invoices", "order-7", 1))
+    where = f"database '{name}' (login 'journal')"
+    keyed: dict[str, Any] = {"journal_key": [tmp_path / "keys/key"]}
+    spoil = "set session_replication_role = replica; delete from safepoint_journal.records"
+    for sql, more, said in (
+        ("", {}, f"SP02.no-key note: The records in {where} were not verified"),
+        ("", keyed, f"SP20.no-anchor warning: The journal {where} has no anchor"),
+        (spoil, {**keyed, "journal_anchor": heads}, "SP20.seal-broken error: The journal does not"),
+    ):
+        do(server, sql, database=name)
+        main(["audit", *named(tmp_path / "told.toml", storage=store, journal=log, **more)])
+        assert said in capsys.readouterr().out

@@ -24,13 +24,7 @@ from safepoint.console.door import (
     WRONG_PER_MINUTE,
     listening,
 )
-from tests.unit.door_helpers import (
-    PATIENCE,
-    Answered,
-    Asked,
-    Console,
-    console,
-)
+from tests.unit.door_helpers import PATIENCE, Answered, Asked, Console, console
 
 Change = Callable[[Asked], Asked | bytes]
 NOT_HTTP = b"Invalid HTTP request received."

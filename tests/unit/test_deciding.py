@@ -31,12 +31,7 @@ from safepoint import (
     Workflow,
     open_ledger,
 )
-from safepoint.core.errors import (
-    ApprovalNeeded,
-    ApprovalRefused,
-    NotOwner,
-    Unavailable,
-)
+from safepoint.core.errors import ApprovalNeeded, ApprovalRefused, NotOwner, Unavailable
 from safepoint.core.journal import Journal
 from safepoint.core.names import thread_name
 from safepoint.core.record import Place, seal

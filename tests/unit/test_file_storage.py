@@ -227,11 +227,7 @@ def test_a_malformed_base_is_never_ignored(
 @pytest.mark.parametrize("kind", ["link", "mode"])
 @pytest.mark.parametrize("name", ["base", "lease"])
 def test_a_file_that_others_could_write_is_refused_wherever_it_counts(
-    storage: FileCheckpointStorage,
-    root: Path,
-    tmp_path: Path,
-    name: str,
-    kind: str,
+    storage: FileCheckpointStorage, root: Path, tmp_path: Path, name: str, kind: str
 ) -> None:
     fill(storage, root, 9)
     said = planted(kind, root / "a" / name, tmp_path / "outside")

@@ -7,7 +7,7 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,20 +15,15 @@ from typing import Final
 from safepoint.audit.finding import Finding, content, finding, of_tenant, refused
 from safepoint.core.anchor import Anchor
 from safepoint.core.chain import scoped
-from safepoint.core.errors import (
-    RolledBack,
-    SealBroken,
-    Unavailable,
-    shell,
-)
-from safepoint.core.keys import Hidden, Keyring, VerifyingKey, parse_key
+from safepoint.core.errors import RolledBack, SealBroken, Unavailable, shell
+from safepoint.core.journal import Journal
+from safepoint.core.keys import Hidden, VerifyingKey, parse_key
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import JOURNAL
 from safepoint.resume.approval import Approvers
 from safepoint.resume.gate import Gate
 from safepoint.shared.states import view_of
 from safepoint.stores.disk import SUPPORTED
-from safepoint.stores.sqlite import SQLiteJournal
 
 _PATIENCE: Final = 0.2
 _LONGEST: Final = 64 * 1024
@@ -141,22 +136,24 @@ def _ids(file: Path) -> Iterator[str]:
                 yield VerifyingKey(parsed[1]).id
 
 
-def check_journal(path: str, keys: Keyring, anchor: Anchor | None) -> list[Finding]:
+def check_journal(
+    where: str, place: str, opens: Callable[[], Journal], anchor: Anchor | None
+) -> list[Finding]:
     """Verify a journal. Nothing is changed."""
-    found = [finding("SP20.no-anchor", path)] if anchor is None else []
+    found = [finding("SP20.no-anchor", where, place=place)] if anchor is None else []
     try:
-        with SQLiteJournal(path, keys=keys, anchor=anchor, read_only=True) as journal:
-            counts = journal.counts()
+        counts = opens().counts()
     except (Unavailable, SealBroken) as refusal:
-        return [refused("SP20", refusal, path), *found]
-    return [*found, *(_behind(path, counts, anchor) if anchor is not None else ())]
+        return [refused("SP20", refusal, where), *found]
+    return [*found, *(_behind(where, place, counts, anchor) if anchor is not None else ())]
 
 
-def _behind(path: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:
+def _behind(where: str, place: str, counts: dict[str, int], anchor: Anchor) -> Iterator[Finding]:
     """Compare how far the anchor has come with what was verified before."""
     for chain, count in counts.items():
         of, _, thread = chain.rpartition("/")
         known = (scoped(anchor, of[1:]) if of else anchor).read(JOURNAL, thread)
         seen = 0 if known is None else known.sequence
         if count - seen > _LAG:
-            yield finding("SP20.behind", path, chain=chain, count=count, seen=seen)
+            of_it = {"place": place, "chain": chain, "count": count, "seen": seen}
+            yield finding("SP20.behind", where, **of_it)

@@ -85,15 +85,19 @@ class AuditedStore:
         self.database = self.path if self.path and is_database(self.path) else None
         self.where = self.path or ""
         if "storage" in self._servers:
-            from safepoint.stores.postgres.connection import parsed, place
-
-            self.where = place(parsed(self._servers["storage"]))
+            self.where = self._place("storage")
         self.gate = self._gate()
 
     def __str__(self) -> str:
         if "storage" in self._servers:
             return f"{self.where} in PostgreSQL"
         return f"{shell(self.where)} (a store in {'SQLite' if self.database else 'files'})"
+
+    def _place(self, part: str) -> str:
+        """Return the database and the login of a part in PostgreSQL."""
+        from safepoint.stores.postgres.connection import parsed, place
+
+        return place(parsed(self._servers[part]))
 
     def _try(self, rule: str, path: str | None, opens: Callable[[], _T]) -> _T | None:
         """Open a part. If it is refused, keep that."""
@@ -215,16 +219,19 @@ class AuditedStore:
 
     def journal(self) -> Iterator[Finding]:
         """Verify the journal."""
-        store = self._on_disk
+        store, on_disk, before = self.store, self._on_disk, len(self.closed)
         if store.journal is None:
             return
-        before = len(self.closed)
+        where = on_disk.journal or self._place("journal")
+        shown = shell(where) if on_disk.journal else where
         keys, opens = self._ring(store.journal_key), partial(open_anchor, store.journal_anchor)
-        anchor = self._try("SP15", store.journal_anchor, lambda: opens(self._stack))
+        anchor = self._try("SP15", on_disk.journal_anchor, lambda: opens(self._stack))
         if keys is not None and len(self.closed) == before:
-            yield from check_journal(store.journal, keys, anchor)
+            journal: Any = partial(store.journal_of, self._stack, write=False)
+            yield from check_journal(where, shown, journal, anchor)
         else:
-            yield finding("SP02.not-verified", store.journal, place=shell(store.journal))
+            unseen = "not-verified" if store.journal_key else "no-key"
+            yield finding(f"SP02.{unseen}", where, place=shown)
 
     def owners(self) -> Iterator[Finding]:
         """Look at who owns the threads of a storage on disk."""

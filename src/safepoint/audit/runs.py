@@ -15,11 +15,7 @@ from typing import Final
 
 from safepoint.audit.finding import Finding, finding, of_tenant, refused
 from safepoint.audit.reading import Frame, History, Spend, all_threads
-from safepoint.core.errors import (
-    ApprovalRefused,
-    CheckpointError,
-    ResumeRefused,
-)
+from safepoint.core.errors import ApprovalRefused, CheckpointError, ResumeRefused
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import Head, stamp
 from safepoint.resume.answers import in_force
@@ -115,7 +111,9 @@ class Runs:
         """Yield what is wrong with each record of a thread, and with its end."""
         entries = {entry.checkpoint.sequence: entry for entry in thread.entries}
         before = last = None
+        heads: list[Head] = []
         for entry in thread.entries:
+            heads.append(entry.head)
             yield from _version(entry, last, entries)
             if entry.is_run:
                 link = Turn(entry, before, last, min(entries))
@@ -128,16 +126,19 @@ class Runs:
             elif before is not None:
                 yield finding("SP16.no-run", thread.name, entry=entry, head=before.head)
             for each in entry.spends if self._verifies else ():
-                yield from self._signed(entry, each)
+                yield from self._signed(entry, each, heads[-1:] if entry.is_run else heads)
             last = entry
         if last is not None and thread.refusal is None and not thread.hidden:
             yield from _waits(last)
 
-    def _signed(self, entry: Frame, spend: Spend) -> Iterator[Finding]:
-        """Look at whether people signed what a note says, and were asked about where it stands."""
+    def _signed(self, entry: Frame, spend: Spend, heads: list[Head]) -> Iterator[Finding]:
+        """Look at whether people signed what a note says, and were asked about where it stands.
+
+        A framework may save more states while it waits for the answer: its adapter looks at these.
+        """
         at, asked = entry.checkpoint, spend.question
-        place = asked.store, asked.tenant, asked.thread, asked.head
-        if place != (at.store, at.tenant, at.thread, entry.head):
+        place = asked.store, asked.tenant, asked.thread
+        if place != (at.store, at.tenant, at.thread) or asked.head not in heads:
             why = f"It answers what {asked.thread} {asked.head} asked, and follows {entry.head}."
             yield finding("SP19.not-counted", at.thread, entry=spend, why=why)
         for text in spend.texts:
