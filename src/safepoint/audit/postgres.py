@@ -19,8 +19,8 @@ from safepoint.core.errors import Unavailable, quoted
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
 PARTS: Final = {
     "store": ("safepoint", "SP13", ("writer", "reader", "auditor")),
-    "anchor": ("safepoint_anchor", "SP15", ("anchor",)),
-    "journal": ("safepoint_journal", "SP20", ("journal",)),
+    "anchor": ("safepoint_anchor", "SP15", ("anchor", "auditor")),
+    "journal": ("safepoint_journal", "SP20", ("journal", "auditor")),
     "answers": ("safepoint_answers", "SP19", ("approver",)),
 }
 _SCHEMAS: Final = {"schemas": [schema for schema, *_ in PARTS.values()]}
@@ -225,10 +225,7 @@ def check_postgres(parts: Mapping[str, str]) -> list[Finding]:
         databases = {(each.server, each.name): each for each in reversed(seen.values())}
         for database in databases.values():
             found += [*_owners(database), *_changed(database)]
-        found += [*_logins(seen), *_shared(seen)]
-        if "anchor" in seen and seen["anchor"].server == seen["store"].server:
-            found.append(finding("SP05.one-server", seen["anchor"].name))
-        found += _tenants(seen["store"])
+        found += [*_logins(seen), *_shared(seen), *_tenants(seen["store"])]
     return list({each.what: each for each in found}.values())
 
 
@@ -325,17 +322,20 @@ def _able(database: LoginView, who: str, needed: Sequence[str]) -> Iterator[Find
         for power in ["superuser"] if "superuser" in powers else powers:
             if power != "login" or job:
                 yield finding("SP05.power", who, power=power, by=by, sql=_sql(role))
-        is_needless = job not in needed if job else role.startswith("pg_")
-        if names and is_needless:
+        if names and (job not in needed if job else role.startswith("pg_")):
             yield finding("SP05.needless", who, by=by, do=_revoked(way))
 
 
 def _shared(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
-    """Find one login of two parts, whose databases each know the roles of one of them alone."""
+    """Find one login of two parts, unless it writes in neither, and one server."""
     for (one, first), (other, second) in combinations(seen.items(), 2):
-        if (first.server, first.login) == (second.server, second.login):
+        jobs = {each.roles.get(who) for each in (first, second) for who in each.paths(first.login)}
+        is_same = (first.server, first.login) == (second.server, second.login)
+        if is_same and jobs != {None, "auditor"}:
             role = _sql(second.role(PARTS[other][2][0]))
             yield finding("SP05.one-login", first.login, one=one, other=other, role=role)
+    if "anchor" in seen and seen["anchor"].server == seen["store"].server:
+        yield finding("SP05.one-server", seen["anchor"].name)
 
 
 def _revoked(way: Sequence[str]) -> str:
