@@ -189,8 +189,8 @@ class Task(NamedTuple):
 Phase = Literal["waiting", "asked", "signed", "refused", "unknown"]
 _BEFORE: Final = ApprovalRefused, ResumeRefused  # raised before it is signed
 _UNKNOWN: Final = (
-    "It may be signed. Look at the run: if what you said is not there, sign it again. A second"
-    " answer by one person is not counted."
+    "It may be signed. Look at the run: if what you said is not there, sign it again. The same"
+    " answer, signed twice, counts once."
 )
 
 
