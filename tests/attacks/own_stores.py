@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import pickle
-import secrets
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,8 +24,6 @@ from safepoint import (
 )
 from safepoint.attacks import Target
 from safepoint.attacks.naive import NaiveLedger
-
-_KEY = secrets.token_bytes(32)
 
 
 class Naive:

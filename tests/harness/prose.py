@@ -54,7 +54,8 @@ def texts(root: Path) -> dict[str, str]:
         alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
         for node in ast.walk(tree):
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
-                said[f"{'docstrings' if id(node) in alone else 'messages'} of src"] += node.value
+                kind = "docstrings" if id(node) in alone else "messages"
+                said[f"{kind} of src"] += f"{node.value}\n"
     return said
 
 
