@@ -34,7 +34,7 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 828),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1699),
     "all of src": (["src"], 23529),
-    "tests": (["tests"], 31039),
+    "tests": (["tests"], 31050),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1496),
 }
