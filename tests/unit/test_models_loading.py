@@ -105,6 +105,16 @@ def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
     assert kept == 5
 
 
+def test_a_quantized_tensor_is_loaded_without_the_warning_of_pytorch(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(dict(honest())["a quantized tensor"])
+    torch.set_warn_always(True)  # otherwise it warns once in a process
+    try:
+        assert load_checkpoint(path).is_quantized
+    finally:
+        torch.set_warn_always(False)
+
+
 MORE = {
     *("a NumPy array", "a deque", "NumPy scalars", "sets", "a NumPy array of texts", "arguments"),
     *("a path", "times", "bytes", "a defaultdict", "a layout", "a tensor with an attribute"),
