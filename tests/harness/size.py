@@ -34,9 +34,9 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 828),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1699),
     "all of src": (["src"], 23529),
-    "tests": (["tests"], 31050),
+    "tests": (["tests"], 31058),
     "publish": (["publish"], 1744),
-    "benchmarks": (["benchmarks"], 1496),
+    "benchmarks": (["benchmarks"], 1500),
 }
 _NO_CODE: Final = {
     *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),

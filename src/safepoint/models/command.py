@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.audit.finding import Finding, files
+from safepoint.audit.finding import Finding, files, listed
 from safepoint.core.errors import CheckpointError, NotFound, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
@@ -83,7 +83,7 @@ def _scanned(path: str) -> int:
     its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
     for each in (pickle for pickle in found.pickles if pickle.said != its_own):
         where = f"{each.where}: " if each.where else ""
-        wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
+        wants = f"It asks for {listed([*each.imports], _SHOWN)}. " if each.imports else ""
         said = f"{each.said.capitalize()}: {each.reason}" if each.reason else "Plain data."
         print(f"  {where}{wants}{said}")
     for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):

@@ -417,7 +417,7 @@ class Inspection(NamedTuple):
     def what(self) -> str:
         """What it is to anyone who wants to load it, as a sentence about "it"."""
         if self.code and not self.wants:
-            return f"It names code that trust_remote_code=True runs: {', '.join(self.code)}."
+            return f"It names code that trust_remote_code=True runs: {listed(self.code)}."
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not self.wants and any(reasons):
             return next(filter(None, reasons))

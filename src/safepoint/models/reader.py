@@ -352,10 +352,10 @@ def rank(name: str) -> int:
 
 
 def listed(names: Iterable[str]) -> str:
-    """List names: all that may run code, and first; of classes, as many as make three."""
+    """List up to 20 names: first what may run code; of classes, as many as make three."""
     ordered = sorted(names, key=lambda name: (rank(name), name))
-    most = max(3, sum(rank(name) < 2 for name in ordered))
-    more = [f"and {len(ordered) - most} more"] if len(ordered) > most else []
+    most = min(20, max(3, sum(rank(name) < 2 for name in ordered)))
+    more = [f"and {len(ordered) - most:,} more"] if len(ordered) > most else []
     return " ".join([", ".join(ordered[:most]), *more])
 
 
@@ -365,7 +365,7 @@ def needed(names: Iterable[str]) -> str:
         return ""
     tops = {name.partition(".")[0] for name in names}
     its_own = ["the script that wrote it"] if "__main__" in tops else []
-    return ", ".join([*sorted(tops - {"__main__"}), *its_own])
+    return ", ".join(filter(None, [listed(tops - {"__main__"}), *its_own]))
 
 
 _UNTRUSTED: Final = (
