@@ -73,6 +73,7 @@ class _Order(NamedTuple):
     ground: str
     prepared: str
     code: int = 0
+    stride: int = 1
 
 
 def killed(
@@ -81,6 +82,7 @@ def killed(
     *arguments: str | int,
     prepared: Path | None = None,
     code: int = 0,
+    stride: int = 1,
 ) -> list[Left]:
     """Kill `act` after its first step, after its second, and so on.
 
@@ -90,12 +92,13 @@ def killed(
         arguments: for `act`.
         prepared: what each folder is a copy of. They are empty without it.
         code: the number of an error, to fail with it in place of each step and not to kill.
+        stride: 3 for each third step, where `make deep` takes each.
 
     Returns:
         What each run left. The last one was not killed.
     """
     named, copied = (act.__module__, act.__qualname__), str(prepared or "")
-    order = _Order(*named, arguments, str(ground), copied, code)
+    order = _Order(*named, arguments, str(ground), copied, code, stride)
     runs = [Left(Path(path), tuple(steps), *rest) for path, steps, *rest in _driven(order)]
     assert runs[-1].whole, f"{act.__qualname__} fails by itself: {runs[-1].error}"
     assert len(runs) > 1, f"{act.__qualname__} did no step that this driver sees"
@@ -127,7 +130,7 @@ def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
     ground = Path(order.ground)
     first = len(list(ground.glob("run-*"))) + 1
     for number in range(first, first + 100_000):
-        folder = ground / f"run-{number}"
+        folder, last = ground / f"run-{number}", (number - first) * order.stride + 1
         if order.prepared:
             shutil.copytree(order.prepared, folder, symlinks=True)
         else:
@@ -136,7 +139,7 @@ def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
         pid = os.fork()
         if not pid:
             os.close(reader)
-            _child(order, partial(act, folder), number - first + 1, writer)
+            _child(order, partial(act, folder), last, writer)
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             steps = pipe.readline().decode().split()
@@ -144,7 +147,7 @@ def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if status not in (0, -signal.SIGKILL):
             sys.exit(f"Nobody killed it, and it ended with {status}.\n{said}")
-        hit = status != 0 or len(steps) > number - first
+        hit = status != 0 or len(steps) >= last
         yield str(folder), steps, not status and not said, said
         if not hit:
             return
