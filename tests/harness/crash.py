@@ -33,6 +33,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tests.harness.optional import Late
+
 ROOT = Path(__file__).resolve().parents[2]
 CHANGING: Final = (
     *("chmod", "copy_file_range", "fchmod", "ftruncate", "link", "mkdir", "open", "remove"),
@@ -126,7 +128,11 @@ def _driven(order: _Order) -> list[Any]:
 
 def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
     # Before anything is watched: modules ask what the system can do when they are imported.
-    act = attrgetter(order.name)(importlib.import_module(order.module))
+    module = importlib.import_module(order.module)
+    for each in vars(module).values():
+        if isinstance(each, Late):
+            importlib.import_module(each.late)
+    act = attrgetter(order.name)(module)
     ground = Path(order.ground)
     first = len(list(ground.glob("run-*"))) + 1
     for number in range(first, first + 100_000):

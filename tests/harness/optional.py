@@ -29,9 +29,9 @@ class Late:
     """A module that is imported when a test uses it: each process collects every test."""
 
     def __init__(self, name: str) -> None:
-        self._name = name
+        self.late = name
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):  # what pytest asks of everything in a module
             raise AttributeError(name)
-        return getattr(importlib.import_module(self._name), name)
+        return getattr(importlib.import_module(self.late), name)
