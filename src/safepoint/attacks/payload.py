@@ -229,7 +229,7 @@ def _broken(record: bytes, secret: bytes) -> Iterator[bytes]:
     yield record.replace(secret, secret[:-1])
     yield record.replace(secret, b'%b,"payee":%b' % (secret, secret))
     yield record.replace(b"amount", b"__type")
-    for index in range(0, len(record), 5):
+    for index in range(0, len(record), 2):
         yield record[:index] + bytes([record[index] ^ 1]) + record[index + 1 :]
 
 
