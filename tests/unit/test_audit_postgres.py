@@ -267,10 +267,7 @@ def test_a_thief_cannot_blind_the_audit_with_settings_of_the_login(
 
 def test_nothing_is_changed(server: Server, name: str) -> None:
     """The session of the audit is read-only, so that not even a mistake in it could write."""
-    with (
-        pytest.raises(Unavailable) as caught,
-        looking(dsn(server, name, "postgres")) as database,
-    ):
+    with pytest.raises(Unavailable) as caught, looking(dsn(server, name, "postgres")) as database:
         database.connection.execute("delete from safepoint.threads")
     assert "in a read-only transaction" in caught.value.what
 

@@ -115,11 +115,7 @@ READS = (
     *("convert {key} {new}.safetensors --key {}", "lint {}", "attack --target {}:x"),
     *("explain {}", "approve good t1 --key {}"),
 )
-WRITES = (
-    "new-key {}",
-    "convert {key} {} --key {key}",
-    "move {states} good --vouch --report {}",
-)
+WRITES = ("new-key {}", "convert {key} {} --key {key}", "move {states} good --vouch --report {}")
 DEVICES = ("/dev/zero", "/proc/self/mem")  # never for what writes: root would replace them
 LONG = "x" * 5000
 

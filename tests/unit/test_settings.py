@@ -93,11 +93,7 @@ def test_a_planted_file_decides_not_where_a_hold_is_put(clone: Path) -> None:
 
 @pytest.mark.parametrize(
     "planted",
-    [
-        b"a." * 20_000 + b"a = 1\n",
-        b'"\xe2\x80\xa8".' * 8_000 + b"a = 1\n",
-        b"#" * 2**16 + b"\n",
-    ],
+    [b"a." * 20_000 + b"a = 1\n", b'"\xe2\x80\xa8".' * 8_000 + b"a = 1\n", b"#" * 2**16 + b"\n"],
 )
 def test_a_planted_file_that_takes_long_to_parse_is_not_parsed(
     clone: Path, planted: bytes, monkeypatch: pytest.MonkeyPatch

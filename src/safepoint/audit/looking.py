@@ -291,10 +291,7 @@ CODE: Final = {name: FOUND[name] for name in ("files", "loads")}
 
 
 def audit(
-    target: str | os.PathLike[str] | Store | Ledger,
-    *,
-    rule: str = "",
-    gate: Gate | None = None,
+    target: str | os.PathLike[str] | Store | Ledger, *, rule: str = "", gate: Gate | None = None
 ) -> list[Finding]:
     r"""Look at something that is deployed and say what is wrong with it. Nothing is changed.
 

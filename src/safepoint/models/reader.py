@@ -774,14 +774,14 @@ class _Reader(Builder):
         if self._torch is None:
             return TensorSpec(dtype, tuple(size))
         kind = {"dtype": getattr(self._torch, dtype)}
-        if len(how) == 3:
-            scale, zero = float(how[1]), int(how[2])
-            kind |= {"scale": scale, "zero_point": zero}
-            made = self._torch._empty_affine_quantized(size, **kind)  # noqa: SLF001
-        else:
-            _, scales, zeros, axis = how
-            kind |= {"scales": scales, "zero_points": zeros, "axis": axis}
-            made = self._torch._empty_per_channel_affine_quantized(size, **kind)  # noqa: SLF001
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"torch\.quantize_per_tensor")  # will be removed
+            if len(how) == 3:
+                kind |= {"scale": float(how[1]), "zero_point": int(how[2])}
+                made = self._torch._empty_affine_quantized(size, **kind)  # noqa: SLF001
+            else:
+                kind |= {"scales": how[1], "zero_points": how[2], "axis": how[3]}
+                made = self._torch._empty_per_channel_affine_quantized(size, **kind)  # noqa: SLF001
         return made.set_(self._bytes(storage), at, size, stride)
 
     def _meta(self, dtype: Any, size: Any, stride: Any, grad: Any) -> Any:
