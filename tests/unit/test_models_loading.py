@@ -109,7 +109,7 @@ def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
 
 def test_a_quantized_tensor_is_loaded_without_the_warning_of_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
-    path.write_bytes(dict(honest())["a quantized tensor"])
+    path.write_bytes(dict(corpus.honest())["a quantized tensor"])
     torch.set_warn_always(True)  # otherwise it warns once in a process
     try:
         assert load_checkpoint(path).is_quantized
@@ -120,7 +120,7 @@ def test_a_quantized_tensor_is_loaded_without_the_warning_of_pytorch(tmp_path: P
 @pytest.mark.parametrize("name", ["quantized tensor", "tensor of complex128", "path"])
 def test_nobody_is_told_to_convert_what_convert_refuses(tmp_path: Path, name: str) -> None:
     path = tmp_path / "model.pt"
-    path.write_bytes(dict(honest())[f"a {name}"])
+    path.write_bytes(dict(corpus.honest())[f"a {name}"])
     with pytest.raises(ModelRefused):
         convert(path, tmp_path / "new.safetensors", key=KEY)
     says = "Load it with load_checkpoint. convert does not keep "
