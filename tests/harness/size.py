@@ -56,15 +56,15 @@ def code_lines(path: Path) -> int:
     if path.suffix == ".sql":
         lines = (line.strip() for line in text.splitlines())
         return sum(1 for line in lines if line and not line.startswith("--"))
-    lines = text.splitlines()
-    code = {n for n, line in enumerate(lines, 1) if line.strip() and line.lstrip()[0] != "#"}
+    written = text.splitlines()
+    code = {n for n, line in enumerate(written, 1) if line.strip() and line.lstrip()[0] != "#"}
     docstrings: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if ast.get_docstring(node, clean=False) is not None:
                 docstrings.update(_lines(node.body[0]))
         elif isinstance(node, ast.Constant | ast.JoinedStr) and _OPEN.match(
-            lines[node.lineno - 1], node.col_offset
+            written[node.lineno - 1], node.col_offset
         ):
             code.update(_lines(node))  # an empty line in a text is a part of it
     return len(code - docstrings)
