@@ -82,6 +82,8 @@ class Found:
         Raises:
             Unavailable: there is nothing at that path, or no path is written like that.
         """
+        if not os.path.lexists(path):
+            raise Unavailable(f"{shell(os.fspath(path))} does not exist.", "Check the path.")
         self.path, self._is_code = absolute(path, "PATH"), is_code
         self.stores: list[str] = []
         self.code: list[str] = []
@@ -92,8 +94,6 @@ class Found:
         self._real = os.path.realpath(self.path)
         self._state, self._skipped, self._unread = list[str](), list[str](), list[Finding]()
         self._kept: dict[tuple[str, str], list[str]] = {}
-        if not os.path.lexists(self.path):
-            raise Unavailable(f"{shell(self.path)} does not exist.", "Check the path.")
         if os.path.isdir(self.path):  # noqa: PTH112  that of Path may raise
             found = files(self.path, self.findings, self._enters)
         else:

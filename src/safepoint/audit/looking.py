@@ -82,7 +82,7 @@ class AuditedStore:
         self.path = absolute(on_disk.storage) if on_disk.storage else None
         if self.path is not None and not os.path.lexists(self.path):
             shown = shell(self.path)
-            raise Unavailable(f"{shown} does not exist.", f"Run: mkdir -m 700 {shown}")
+            raise Unavailable(f"{shown} does not exist.", "Check the path, or mount its volume.")
         self.database = self.path if self.path and is_database(self.path) else None
         is_server = "storage" in self._servers
         self.where = self._place("storage") if is_server else self.path or ""

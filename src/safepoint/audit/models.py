@@ -76,8 +76,11 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
         if kind is Format.SEALED or not _NAMES.search(file):
             return
         yield finding("SP25.named", file, **values)
-    if verdict is not Verdict.RUNS_CODE and not found.code:  # for which a seal would vouch
-        yield finding("SP24.not-verified" if _is_sealed(file) else "SP24.unsealed", file)
+    is_sealed = _is_sealed(file)
+    cannot_be = verdict is Verdict.REFUSED or _lies(file, kind)  # sealed: seal-model refuses it
+    # For what runs code, a seal would vouch.
+    if verdict is not Verdict.RUNS_CODE and not found.code and (is_sealed or not cannot_be):
+        yield finding("SP24.not-verified" if is_sealed else "SP24.unsealed", file)
 
 
 def _is_sealed(file: str) -> bool:
