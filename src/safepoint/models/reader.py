@@ -780,8 +780,7 @@ class _Reader(Builder):
                 kind |= {"scale": float(how[1]), "zero_point": int(how[2])}
                 made = self._torch._empty_affine_quantized(size, **kind)  # noqa: SLF001
             else:
-                _, scales, zeros, axis = how
-                kind |= {"scales": scales, "zero_points": zeros, "axis": axis}
+                kind |= {"scales": how[1], "zero_points": how[2], "axis": how[3]}
                 made = self._torch._empty_per_channel_affine_quantized(size, **kind)  # noqa: SLF001
         return made.set_(self._bytes(storage), at, size, stride)
 
