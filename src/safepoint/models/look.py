@@ -38,7 +38,7 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Functions, run
+from safepoint.models.machine import Builder, Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import (
@@ -97,12 +97,8 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-_CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
-# What a PyTorch file may hold and safetensors and the codec may not.
-_LOADED_ONLY: Final = re.compile(
-    r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
-    r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
-    r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
+_CONVERT: Final = (
+    "Load it with load_checkpoint, or convert it once: safepoint convert FILE NEW --key KEY"
 )
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = (
@@ -202,6 +198,7 @@ def identified(
     file: IO[bytes],
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     model: ModelLimits = DEFAULT_MODEL_LIMITS,
+    known: Mapping[int, Scan] = MappingProxyType({}),
 ) -> tuple[Format, tuple[Member, ...]]:
     """Say what a file is, with its members if it is a zip archive. It is left at its beginning.
 
@@ -213,6 +210,7 @@ def identified(
         file: the file.
         limits: how much of a pickle is looked at.
         model: how large a model may be.
+        known: what was found of its pickles before, by where they begin.
 
     Raises:
         ModelRefused: it is two things at once, or has bytes that belong to none.
@@ -229,7 +227,7 @@ def identified(
             members = read_directory(file, size, model)
             kind = _zipped([member.name for member in members])
         else:
-            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
+            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits, known)
             if kind is Format.UNKNOWN and _is_tar(head):
                 kind = Format.TAR
             elif ends_as_zip(file, size):
@@ -263,6 +261,8 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Fo
             kind = Format.SAFETENSORS
             # The length of the header is any number, and reads as one or two instructions.
             found = scan(file, limits=limits)
+            if isinstance(found.broken, LimitExceeded):
+                raise found.broken
             if found.asks or (found.stopped and found.opcodes > _CHANCE):
                 raise unclear(
                     "The file is two things at once: a safetensors file, and a pickle up to byte"
@@ -286,9 +286,11 @@ def _zipped(names: list[str]) -> Format:
     return Format.NPZ if names and all(name.endswith(".npy") for name in names) else Format.ZIP
 
 
-def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format:
+def _pickled(
+    file: IO[bytes], head: bytes, size: int, limits: PickleLimits, known: Mapping[int, Scan]
+) -> Format:
     end = count = opcodes = 0
-    for found in scans(file, limits):
+    for found in scans(file, limits, known):
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
         if not (found.stopped or count) and _JOBLIB in found.asked:
@@ -440,10 +442,6 @@ class Inspection(NamedTuple):
         is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
-        names = (_LOADED_ONLY.search(name) for each in self.pickles for name in each.imports)
-        only = {(name.lastgroup or name[0]).replace("_", " ") for name in names if name}
-        if is_model and only and verdict not in _NEXT:
-            return f"Load it with load_checkpoint. convert does not keep {listed(only)}."
         return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
 
     @property
@@ -541,7 +539,9 @@ class _Inspector:
 
     def __init__(self, file: IO[bytes], size: int, limits: PickleLimits) -> None:
         self._file, self._size, self._limits = file, size, limits
-        self._kind, self._members = identified(file, limits)
+        self._known: dict[int, Scan] = {}  # what was found of its pickles, by where they begin
+        self._begins()
+        self._kind, self._members = identified(file, limits, known=self._known)
         self._pickles: list[Inspected] = []
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
@@ -550,14 +550,26 @@ class _Inspector:
         self._model: str | None = None  # why a PyTorch file is more than tensors
         self._describes = False  # whether this is the pickle that describes the tensors
 
+    def _begins(self) -> None:
+        """Read the pickle that the file begins with: as data, and if it is none, leniently."""
+        head = read_at(self._file, 0, _HEAD)
+        if _PROTO.match(head) and not _MARKS[Format.TORCH_LEGACY].match(head):
+            builder = Builder(PLAIN, self._limits)
+            try:
+                builder.read(read_at(self._file, 0, self._limits.data_bytes + 1))
+                self._known[0] = builder.scan()
+            except CheckpointError:
+                self._known[0] = scan(self._file, limits=self._limits)
+
     def inspection(self) -> Inspection:
         """Look at everything."""
         kind = self._kind
         if kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
             try:
-                value, unchecked = read_model(self._file, self._members)
-                self._tensors, self._model = named_tensors(value, TensorSpec), ""
-                if unchecked:
+                model = read_model(self._file, self._members)
+                self._tensors, self._model = named_tensors(model.state, TensorSpec), ""
+                self._known[model.start] = model.scan()
+                if model.left:
                     self._unseen.append("It holds a sparse tensor, which only a load checks.")
             except CheckpointError as error:
                 self._model = error.what
@@ -671,7 +683,8 @@ class _Inspector:
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = _FOURTH + 1 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
         start, steps, size = 0, 0, data.seek(0, os.SEEK_END)
-        for count, found in enumerate(islice(scans(data, self._limits), most), 1):
+        known = self._known if data is self._file or self._describes else {}
+        for count, found in enumerate(islice(scans(data, self._limits, known), most), 1):
             steps += self._steps(found)
             several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
@@ -699,14 +712,17 @@ class _Inspector:
             reason = found.broken.what
         elif self._describes and self._model is not None:
             reason = self._model
-        else:
+        elif wanted:
+            reason = wanting("pickle", wanted)
+        elif found.opcodes:
             try:
                 run(data, functions=functions, limits=self._limits)
             except CheckpointError as error:
-                reason = wanting("pickle", wanted) if wanted else error.what
+                reason = error.what
         if reason or len(self._pickles) < _LISTED:
-            imports = tuple(sorted(found.imports, key=rank))
-            self._pickles.append(Inspected(where, imports, wanted, reason))
+            imports = {named(*pair) for pair in found.asked} | {*found.unclear}
+            ranked = tuple(sorted(imports, key=lambda name: (rank(name), name)))
+            self._pickles.append(Inspected(where, ranked, wanted, reason))
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
@@ -747,9 +763,6 @@ class _Inspector:
         self._left -= len(objects)
 
     def _safetensors(self) -> None:
-        found = scan(self._file, limits=self._limits)
-        if isinstance(found.broken, LimitExceeded):
-            self._unseen.append("It also reads as a pickle, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
         try:
             self._tensors = read_table(read_at(self._file, 0, most), self._size)
