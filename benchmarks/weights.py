@@ -26,12 +26,15 @@ def models(folder: Path) -> None:
         inside = folder / str(len(loads))
         inside.mkdir(mode=0o700)
         contest = _Contest(inside, state)
-        loads.append(_row(name, medians(contest.loads(), ROUNDS)))
+        taken = medians(contest.loads(), ROUNDS)
+        plain = taken.pop("plain")
+        loads.append(_row(f"{name}, sealed", taken))
+        loads.append(_row(f"{name}, a .pt", taken | {"ours": plain}))
         conversions.append(_row(name, medians(contest.conversions(), FEW)))
     peers = [f"to torch {torch.__version__}", f"to safetensors {safetensors.__version__}"]
     heads = ["model", "ours, ms", *peers]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    loading = f"Load a model: verified on {cores} cores; torch with weights_only=True"
+    loading = f"Load a model: sealed on {cores} cores; torch has weights_only=True"
     table(f"{loading}; {RATIO}", heads, loads)
     heads = ["model", "ours, ms", "to torch.load and safetensors alone"]
     table(f"Convert: compared and sealed; {RATIO}", heads, conversions)
@@ -72,6 +75,7 @@ class _Contest:
 
         return {
             "ours": lambda: load_checkpoint(self._sealed, keys=self._keys),
+            "plain": lambda: load_checkpoint(self._torch),
             "torch": lambda: torch.load(self._torch, weights_only=True, map_location="cpu"),
             "safetensors": lambda: load_file(self._bare),
         }
@@ -117,5 +121,5 @@ def _sync(file: Path) -> None:
 
 
 def _row(name: str, taken: dict[str, float]) -> list[str]:
-    ours = taken.pop("ours")
-    return [name, f"{ours * 1000:.0f}", *(f"{ours / each:.2f}" for each in taken.values())]
+    ours, *theirs = taken["ours"], *(each for peer, each in taken.items() if peer != "ours")
+    return [name, f"{ours * 1000:.0f}", *(f"{ours / each:.2f}" for each in theirs)]

@@ -50,7 +50,7 @@ from safepoint.core.ledger import Ledger, Link, with_codec
 from safepoint.core.names import Head, Limits, digest_of, thread_name
 from safepoint.core.record import Checkpoint as Record
 from safepoint.resume.approval import QUESTION, Answer, Question, Reason, end_of, signable
-from safepoint.resume.asking import Approved, Asking, check_askable, check_held, check_wait
+from safepoint.resume.asking import SPENT, Approved, Asking, check_askable, check_held, check_wait
 from safepoint.resume.gate import Gate, ToolSet
 
 try:
@@ -1275,12 +1275,12 @@ class SealedSaver(Tenanted, BaseCheckpointSaver[int]):
             for number, link in enumerate(reversed(links)):
                 known.check(link.state)
                 value = {**link.state, "thread": target}
-                if link.kind == "note":
-                    self.ledger.note(name, value, label=link.label)
-                else:
+                if link.kind != "note":
                     # After 0: the target must not exist.
                     app, tools, at = link.header.app, link.header.tools, None if number else 0
                     self.ledger.save(name, value, label=link.label, app=app, tools=tools, after=at)
+                elif link.label != SPENT:  # which is about the source alone
+                    self.ledger.note(name, value, label=link.label)
 
     @for_one
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:

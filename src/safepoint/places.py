@@ -47,7 +47,7 @@ REVOKED: Final = "revoked"
 """The subfolder of revoked keys, in a folder of people's public keys."""
 PLACES: Final = ("storage", "anchor", "answers", "answers_anchor", "journal", "journal_anchor")
 """The parts of a store that are on disk or in PostgreSQL."""
-_CONNECTION: Final = re.compile(r"env:|postgres(ql)?://|[a-z_]+ *=")
+_CONNECTION: Final = re.compile(r"env:|[a-z][a-z0-9+.-]*://|[a-z_]+ *=")
 _SECRETS: Final = ("password", "sslpassword", "oauth_client_secret")
 _SQLITE: Final = b"SQLite format 3\0"
 # The first bytes of a log, of its index in either byte order, and of a journal.

@@ -78,7 +78,7 @@ def run_tests(root: Path, *arguments: str) -> tuple[int, str]:
         env=environ,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     return result.returncode, result.stdout + result.stderr

@@ -142,11 +142,7 @@ def why(attack: str, head: str) -> str:
     return ""
 
 
-def _table(
-    outcomes: Mapping[str, Row],
-    kinds: Mapping[str, Attack],
-    heads: Sequence[str],
-) -> str:
+def _table(outcomes: Mapping[str, Row], kinds: Mapping[str, Attack], heads: Sequence[str]) -> str:
     lines = [f"| attack | {' | '.join(heads)} |", f"|:---|{':---:|' * len(heads)}"]
     notes: list[str] = []
     for attack, row in outcomes.items():

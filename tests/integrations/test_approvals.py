@@ -359,15 +359,9 @@ FORGED: dict[str, tuple[Callable[[Office, Question], Any], str]] = {
     "a plain yes": (lambda *_: True, MALFORMED),
     "the question": (lambda _, asked: asked.text, MALFORMED),
     "signed by a stranger": (lambda _, q: MALLORY.approve(q), UNTRUSTED),
-    "signed for somebody else": (
-        lambda _, q: Approver("dana", MALLORY.key).approve(q),
-        UNTRUSTED,
-    ),
+    "signed for somebody else": (lambda _, q: Approver("dana", MALLORY.key).approve(q), UNTRUSTED),
     "edited": (lambda _, q: DANA.approve(q).replace("42", "99"), UNTRUSTED),
-    "of another amount": (
-        lambda _, q: DANA.approve(replace(q, arguments={"amount": 1})),
-        MISMATCH,
-    ),
+    "of another amount": (lambda _, q: DANA.approve(replace(q, arguments={"amount": 1})), MISMATCH),
     "of another run": (lambda office, _: DANA.approve(office.start(8)), MISMATCH),
     "expired": (lambda _, q: DANA.approve(q, now=_ago(hours=2)), EXPIRED),
     "for too long": (lambda _, q: DANA.approve(q, lifetime=timedelta(days=80)), EXPIRED),

@@ -30,12 +30,7 @@ import agent_framework
 from langgraph.checkpoint.serde import _msgpack
 
 from tests.integrations import framework_matrix
-from tests.integrations.framework_stores import (
-    AgentFramework,
-    LangGraphEncrypted,
-    Nothing,
-    Rows,
-)
+from tests.integrations.framework_stores import AgentFramework, LangGraphEncrypted, Nothing, Rows
 
 PAGE = framework_matrix.PAGE.read_text(encoding="utf-8")
 PACKAGES = (

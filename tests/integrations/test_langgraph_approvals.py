@@ -10,6 +10,7 @@ from typing import Annotated, Any, TypedDict
 import pytest
 
 from safepoint import Policy
+from safepoint.audit import audit
 from safepoint.core.errors import ApprovalRefused, ConfigurationError, ResumeRefused
 from safepoint.resume.approval import Question, Reason
 from tests.harness.optional import need
@@ -130,7 +131,7 @@ def test_a_fork_a_loop_and_a_copy_cannot_spend_again() -> None:
 
 
 def test_a_copy_of_a_paid_thread_has_no_answer_of_its_own() -> None:
-    """The copy of the spent note says what was asked in the other thread."""
+    """Nor has it the spent note, which says what was asked in the other thread."""
     office = Office(dies=True)
     question = office.start()
     with pytest.raises(MemoryError):
@@ -141,6 +142,7 @@ def test_a_copy_of_a_paid_thread_has_no_answer_of_its_own() -> None:
     with pytest.raises(ApprovalRefused, match="by dana has "):
         office.paying().invoke(None, copied)
     assert not office.bank
+    assert not audit(office.ledger(), gate=office.gate, rule="SP19")
 
 
 def test_each_of_several_questions_has_an_answer_of_its_own() -> None:

@@ -182,9 +182,7 @@ def test_a_deleted_id_is_used_again_and_holds_nothing_of_before() -> None:
     assert len({*names}) == len(names)
 
 
-def test_an_interrupted_delete_is_finished_by_the_next_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_interrupted_delete_is_finished_by_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
     shop = Shop()
     saver = shop.graph().checkpointer
     monkeypatch.setattr(saver.ledger, "erase", Mock(side_effect=KeyboardInterrupt))

@@ -39,7 +39,7 @@ def python(code: str, *arguments: str) -> str:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

@@ -38,7 +38,9 @@ THREAD = finding("SP31.over", "order-7", last="order-7 #3", over=TODAY)
 UNSEEN = replace(finding("SP13.unseen", "/srv/closed", reason="Permission denied"), seen=False)
 MAY = Waiver("SP03.pickle", "x", "Moves in May.", date(2027, 5, 31), "")
 OKAY, BLIND = (replace(each, accepted=MAY) for each in (ERROR, UNSEEN))
-FAILURE = finding(FAILED, "db", check="records", why="It does not answer.", do="Start it.")
+FAILURE = finding(
+    FAILED, "db", check="records", place="db", why="It does not answer.", do="Start it."
+)
 LOOKED = ("/srv/state: a folder of records",)
 
 

@@ -276,24 +276,32 @@ def narrowed_and_back(desk: Desk) -> None:
     desk.prune(2)
 
 
+def of_a_framework(desk: Desk) -> None:
+    """It saves more states while it waits for people, and then prunes what it asked about."""
+    at = desk.ledger().save("order-7", "asks")
+    head = Head(at.sequence, at.digest)
+    asked = replace(desk.starts("e"), thread="order-7", checkpoint=head, head=head)
+    desk.junk()
+    desk.note(asked, yes(asked))
+    desk.prune()
+
+
 DAY = timedelta(days=1)
+ON: Any = lambda d, _: d.step()  # noqa: E731
 USED = after(Desk.asks, lambda d, t: d.resume(t).step())
 WENT_BACK = after(Desk.asks, lambda d, _: d.resume(yes(d.question(1)), to=1).step())
 LET_BACK = after(Desk.asks, lambda d, _: d.resume(to=1, gate=LOOSE).step())
 # What a thief does, by what is found.
 FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
-    "a pause left out": ("SP19.unanswered", after(Desk.asks, lambda d, _: d.step())),
+    "a pause left out": ("SP19.unanswered", after(Desk.asks, ON)),
     "noted without an answer": (
         "SP19.not-counted SP19.too-few",
-        after(Desk.asks, lambda d, _: d.note(replace(d.asked(), until="")), lambda d, _: d.step()),
+        after(Desk.asks, lambda d, _: d.note(replace(d.asked(), until="")), ON),
     ),
     "signed by a stranger": ("SP19.not-counted SP19.too-few", forge(key=STRANGER)),
     "with nobody to check it": ("SP19.not-counted SP19.too-few", USED),
-    "ended early": (
-        "SP19.denied",
-        after(Desk.asks, lambda d, _: d.note(d.asked()), lambda d, _: d.step()),
-    ),
-    "on after a no": ("SP19.denied", after(denied, lambda d, _: d.step())),
+    "ended early": ("SP19.denied", after(Desk.asks, lambda d, _: d.note(d.asked()), ON)),
+    "on after a no": ("SP19.denied", after(denied, ON)),
     "used again": ("SP19.not-counted SP19.unanswered", used_again),
     "of another end": ("SP19.not-counted SP19.unanswered", lie(head=Head(3, ZERO))),
     "too few": ("SP19.too-few", USED),
@@ -329,22 +337,14 @@ FORGED: dict[str, tuple[str, Callable[[Desk], Any]]] = {
             Desk.begin, lambda d, _: d.junk(), lambda d, _: d.junk({"done": ["fetch"], "state": {}})
         ),
     ),
-    "steps left out": (
-        "SP16.no-resume",
-        after(Desk.begin, lambda d, _: d.write(done=["fetch", "ask"])),
-    ),
+    "steps left out": ("SP16.no-resume", after(Desk.begin, lambda d, _: d.write(done=STEPS[:2]))),
     "back": ("SP16.back", WENT_BACK),
     "back, as the policy lets anybody": ("SP16.back", LET_BACK),
-    "back, pruned since": (
-        "SP19.first-kept SP19.pruned",
-        after(WENT_BACK, lambda d, _: d.prune(2)),
-    ),
+    "back, pruned": ("SP19.first-kept SP19.pruned", after(WENT_BACK, lambda d, _: d.prune(2))),
     "a new tool outside of the gate": ("SP18.wider SP16.no-resume", outside(BANK, MAIL)),
     "back to tools that were pruned": ("SP19.first-kept SP19.pruned SP18.wider", narrowed_and_back),
-    "pruned": (
-        "SP19.first-kept",
-        after(Desk.asks, lambda d, t: d.resume(t).step(), lambda d, _: d.prune()),
-    ),
+    "of a framework, pruned since": ("SP19.pruned", of_a_framework),
+    "pruned": ("SP19.first-kept", after(USED, lambda d, _: d.prune())),
 }
 # Whom the audit is told of, where it is not dana or erin, one of them, within an hour.
 GATES: dict[str, Gate] = {

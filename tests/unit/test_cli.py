@@ -82,7 +82,7 @@ def test_junk_for_an_argument_is_one_line(
 LINES = {
     "lint": "safepoint lint: name a PATH, or write safepoint.toml",
     "audit": "safepoint audit: name a PATH or --store NAME, or write safepoint.toml",
-    "audit dbname=db": "safepoint audit: a connection string is not a PATH: name its store in",
+    "audit mysql://me:word@db/app": "safepoint audit: a PATH is a file or a folder; name a store",
     "postgres --assign x": "safepoint postgres: --assign needs a DSN.",
     "postgres host=/nowhere": "The server of the database cannot be used",
     "attack --target :x": "':x' is not MODULE:NAME. Write ",
@@ -115,11 +115,7 @@ READS = (
     *("convert {key} {new}.safetensors --key {}", "lint {}", "attack --target {}:x"),
     *("explain {}", "approve good t1 --key {}"),
 )
-WRITES = (
-    "new-key {}",
-    "convert {key} {} --key {key}",
-    "move {states} good --vouch --report {}",
-)
+WRITES = ("new-key {}", "convert {key} {} --key {key}", "move {states} good --vouch --report {}")
 DEVICES = ("/dev/zero", "/proc/self/mem")  # never for what writes: root would replace them
 LONG = "x" * 5000
 

@@ -251,11 +251,7 @@ def test_an_answer_in_another_place_is_not_shown(make: Any, opened: Any) -> None
     one, other = shop.begin("order-1").question, shop.begin("order-2").question
     dana, mally = shop.person("dana"), Approver("erin", SigningKey.generate())
     shop.answers._append(
-        dana,
-        "",
-        _chain("answer", dana.key, one.subject),
-        {"answer": dana.approve(other)},
-        9,
+        dana, "", _chain("answer", dana.key, one.subject), {"answer": dana.approve(other)}, 9
     )
     shop.answers.put(mally, mally.approve(one))
     index = opened(orders=shop)

@@ -387,10 +387,7 @@ def test_what_does_not_verify_is_an_alarm_and_no_question(
     attack(office)
     status, out, err = office.run("waiting", "invoices")
     assert (status, err) == (1, "")
-    assert re.findall(r"^(?:ALARM: )?\S+", out, re.MULTILINE)[1:] == [
-        "order-8",
-        "ALARM: order-7:",
-    ]
+    assert re.findall(r"^(?:ALARM: )?\S+", out, re.MULTILINE)[1:] == ["order-8", "ALARM: order-7:"]
     before = tree(office.folder / "answers")
     for verb in ("approve", "deny"):
         status, out, err = office.say(verb, "order-7", digest)

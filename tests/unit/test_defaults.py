@@ -165,8 +165,7 @@ def test_every_folder_is_for_its_owner_alone_whatever_the_umask(home: Path, mask
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"),
-    [(ABOVE, "mode"), *((OWN, kind) for kind in ("mode", "link", "file"))],
+    ("name", "kind"), [(ABOVE, "mode"), *((OWN, kind) for kind in ("mode", "link", "file"))]
 )
 def test_a_folder_that_is_not_as_it_should_be_is_refused(
     home: Path, tmp_path: Path, name: str, kind: str

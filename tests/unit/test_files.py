@@ -125,11 +125,7 @@ def test_bash_reads_the_word_back_as_the_path() -> None:
 
 
 REPORTED: list[tuple[int | None, str, str]] = [
-    (
-        errno.ENOSPC,
-        "save to",
-        "No room is left for /s (ENOSPC), so nothing was saved. Fix",
-    ),
+    (errno.ENOSPC, "save to", "No room is left for /s (ENOSPC), so nothing was saved. Fix"),
     (errno.EROFS, "save to", "/s is on a read-only file system, so nothing was saved. Fix"),
     (errno.EACCES, "read from", "This process may not read from /s. Run: chmod -R u+rwX /s"),
     (errno.ENOENT, "read from", "/s is gone. Mount its volume, or restore its backup."),

@@ -164,10 +164,11 @@ def test_notebooks_are_looked_at_as_one_program(out: Out) -> None:
         "this is no python",
     )
     write({"a.ipynb": notebook(*cells), "b.ipynb": notebook(LOAD, kind="markdown")})
-    code, lines, _ = out("a.ipynb", "b.ipynb")
+    write({"c.ipynb": notebook(LOAD).replace('"code"', '["code"]')})
+    code, lines, _ = out("a.ipynb", "b.ipynb", "c.ipynb")
     assert (code, sorted(line.split("/")[-1].split(" has ")[0] for line in lines[:-1])) == (
         1,
-        ["a.ipynb:cell 2:4:5", "a.ipynb:cell 7:3:1", "a.ipynb:cell 8:1:1"],
+        ["a.ipynb:cell 2:4:5", "a.ipynb:cell 7:3:1", "a.ipynb:cell 8:1:1", "c.ipynb:cell 1:2:1"],
     )
 
 

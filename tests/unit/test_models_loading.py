@@ -18,6 +18,7 @@ import torch
 import torch.distributed.checkpoint
 
 from safepoint import Keyring, SigningKey
+from safepoint.audit import audit
 from safepoint.core.errors import (
     CheckpointError,
     ConfigurationError,
@@ -31,6 +32,7 @@ from safepoint.core.errors import (
 from safepoint.models import (
     ModelLimits,
     UnrestrictedLoad,
+    convert,
     inspect,
     load_checkpoint,
     load_tensors,
@@ -97,12 +99,32 @@ def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
                 kept += bool(load_tensors(path))
             continue
         found, whole = inspect(path), "sparse" not in name
-        assert found.plain == whole, name
+        assert found.plain == ("sparse" not in found.do) == whole, name
         if name not in MORE and "storage" not in name:
             theirs = torch.load(path, weights_only=True)
             assert equal(theirs, ours), name
     assert refused == NO_DATA
     assert kept == 5
+
+
+def test_a_quantized_tensor_is_loaded_without_the_warning_of_pytorch(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(dict(honest())["a quantized tensor"])
+    torch.set_warn_always(True)  # otherwise it warns once in a process
+    try:
+        assert load_checkpoint(path).is_quantized
+    finally:
+        torch.set_warn_always(False)
+
+
+@pytest.mark.parametrize("name", ["quantized tensor", "tensor of complex128", "path"])
+def test_nobody_is_told_to_convert_what_convert_refuses(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "model.pt"
+    path.write_bytes(dict(honest())[f"a {name}"])
+    with pytest.raises(ModelRefused):
+        convert(path, tmp_path / "new.safetensors", key=KEY)
+    says = "Load it with load_checkpoint. convert does not keep "
+    assert [each.do.startswith(says) for each in audit(path, rule="SP25")] == [True]
 
 
 MORE = {

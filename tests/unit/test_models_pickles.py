@@ -102,6 +102,10 @@ def test_the_commands_on_models_end_as_they_must(tmp_path: Path) -> None:
     assert "is not the file that was sealed" in changed[2]
     says = "A seal does not make a file safe. It is a pickle, and asks for os.system.\n"
     assert said("seal-model", "evil.pkl", "--key", "m.key", folder=tmp_path)[2] == says
+    for command in ("seal-model evil.pkl", "convert old.pt c.safetensors"):
+        assert "add --create" in said(*command.split(), "--key", "no.key", folder=tmp_path)[2]
+    (tmp_path / "code.py").write_text("import torch\n")
+    assert said("scan", "code.py", folder=tmp_path)[1] == "code.py is Python code (13 bytes).\n"
     (tmp_path / "empty/aa").write_bytes(EVIL)  # as in a hub's cache
     (tmp_path / "empty/b.pkl").symlink_to("aa")
     assert said("scan", "empty", folder=tmp_path)[1].startswith("empty/b.pkl is a pickle")

@@ -136,14 +136,8 @@ TABLE: Final = {
     "select safepoint_anchor.rewind('', 's', 't', null, null)": "anchor_operator",
     # The journal: the next entry.
     PUT + "('c', 2, 'x')": ("journal"),
-    PUT + "('c', 1, 'x')": (
-        "",
-        {"journal": "23505"},
-    ),
-    PUT + "('c', 3, 'x')": (
-        "",
-        {"journal": "SP004"},
-    ),
+    PUT + "('c', 1, 'x')": ("", {"journal": "23505"}),
+    PUT + "('c', 3, 'x')": ("", {"journal": "SP004"}),
     "update safepoint_journal.records set record = 'x'": "",
     "delete from safepoint_journal.records": "",
     "truncate safepoint_journal.records": "",

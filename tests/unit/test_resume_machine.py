@@ -54,13 +54,7 @@ class Worker:
 def opened(world: World) -> Worker:
     """A process that has just begun."""
     return Worker(
-        Ledger(
-            world.storage,
-            store=STORE,
-            keys=KEYS,
-            anchor=world.anchor,
-            journal=world.journal,
-        )
+        Ledger(world.storage, store=STORE, keys=KEYS, anchor=world.anchor, journal=world.journal)
     )
 
 
@@ -196,12 +190,7 @@ class Resuming(RuleBasedStateMachine):
             action = partial(self.world.answers.put, PEOPLE[who], text)
             self.again(death, action)
 
-    @rule(
-        slot=slots,
-        who=st.sampled_from(list(OPERATORS)),
-        ends=st.booleans(),
-        death=deaths,
-    )
+    @rule(slot=slots, who=st.sampled_from(list(OPERATORS)), ends=st.booleans(), death=deaths)
     def order(self, slot: int, who: str, ends: bool, death: Death | None) -> None:
         """Hold a thread, or release it."""
         thread, answers, operator = self.threads[slot], self.world.answers, OPERATORS[who]
@@ -342,11 +331,7 @@ class Resuming(RuleBasedStateMachine):
 
     @rule(worker=workers, slot=slots, death=deaths, other=between)
     def step(
-        self,
-        worker: int,
-        slot: int,
-        death: Death | None,
-        other: tuple[str, str, int, str] | None,
+        self, worker: int, slot: int, death: Death | None, other: tuple[str, str, int, str] | None
     ) -> None:
         """Go on with a run that a process has in its hands, whatever happened since."""
         thread, process = self.threads[slot], self.workers[worker]
@@ -413,12 +398,7 @@ class Resuming(RuleBasedStateMachine):
         ours=workers,
     )
     def say_no_after(
-        self,
-        slot: int,
-        ends: bool,
-        other: tuple[str, str, int, str] | None,
-        later: int,
-        ours: int,
+        self, slot: int, ends: bool, other: tuple[str, str, int, str] | None, later: int, ours: int
     ) -> None:
         """Somebody says no after the record that spends a yes, and before a worker acts upon it."""
         self.start_another(slot, 5, ends)

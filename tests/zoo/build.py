@@ -75,12 +75,7 @@ class Deployed:
     """
 
     def __init__(
-        self,
-        root: Path,
-        *,
-        database: bool = False,
-        tenant: str = "",
-        name: str = NAME,
+        self, root: Path, *, database: bool = False, tenant: str = "", name: str = NAME
     ) -> None:
         self.root, self.anchor = folder(root), root / "anchor/heads.db"
         self.storage = root / ("state/checkpoints.db" if database else "state")

@@ -218,10 +218,7 @@ def mixed_tenants(root: Path) -> list[str]:
     return deployed.arguments()
 
 
-@case(
-    "A tenant's record is stored with another tenant's.",
-    "SP30.seal-broken @acme/order-7",
-)
+@case("A tenant's record is stored with another tenant's.", "SP30.seal-broken @acme/order-7")
 def tenants_swapped(root: Path) -> list[str]:
     deployed = Deployed(root, tenant="acme")
     deployed.save(tenant="globex")

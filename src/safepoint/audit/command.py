@@ -78,8 +78,8 @@ def _named(options: argparse.Namespace, settings: Settings) -> tuple[list[str], 
     """Return the paths and the stores that the options name, or else those of the settings."""
     paths, names = options.path, [options.store] if options.store else []
     if any(is_connection(each) and not os.path.lexists(each) for each in paths):
-        do = "name its store in safepoint.toml, and that by --store NAME"
-        options.refuse(f"a connection string is not a PATH: {do}")
+        do = "name a store in PostgreSQL in a file of settings: safepoint audit --config FILE"
+        options.refuse(f"a PATH is a file or a folder; {do}")
     if not paths and not names:
         paths, names = settings.paths, [] if options.is_code else settings.stores
     if not paths and not names:

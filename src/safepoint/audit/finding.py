@@ -181,7 +181,7 @@ def worst_first(findings: Iterable[Finding]) -> list[Finding]:
 def listed(names: list[str], most: int = 5) -> str:
     """Return the first of some names, and how many more there are."""
     shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def refused(rule: str, refusal: CheckpointError, where: str) -> Finding:

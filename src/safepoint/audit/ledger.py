@@ -155,5 +155,4 @@ def _behind(where: str, place: str, counts: dict[str, int], anchor: Anchor) -> I
         known = (scoped(anchor, of[1:]) if of else anchor).read(JOURNAL, thread)
         seen = 0 if known is None else known.sequence
         if count - seen > _LAG:
-            of_it = {"place": place, "chain": chain, "count": count, "seen": seen}
-            yield finding("SP20.behind", where, **of_it)
+            yield finding("SP20.behind", where, place=place, chain=chain, count=count, seen=seen)

@@ -65,7 +65,8 @@ class AuditedStore:
         gate: who may approve and hold; None if nobody was named, or what they signed is refused.
         path: its storage on disk, None if it is in PostgreSQL.
         database: that, if it is a file of SQLite, or None.
-        where: its path, or its name.
+        where: its path, or its database and login.
+        shown: the same, for a sentence.
     """
 
     def __init__(self, store: Store, stack: ExitStack) -> None:
@@ -83,15 +84,15 @@ class AuditedStore:
             shown = shell(self.path)
             raise Unavailable(f"{shown} does not exist.", f"Run: mkdir -m 700 {shown}")
         self.database = self.path if self.path and is_database(self.path) else None
-        self.where = self.path or ""
-        if "storage" in self._servers:
-            self.where = self._place("storage")
+        is_server = "storage" in self._servers
+        self.where = self._place("storage") if is_server else self.path or ""
+        self.shown = self.where if is_server else shell(self.where)
         self.gate = self._gate()
 
     def __str__(self) -> str:
         if "storage" in self._servers:
-            return f"{self.where} in PostgreSQL"
-        return f"{shell(self.where)} (a store in {'SQLite' if self.database else 'files'})"
+            return f"{self.shown} in PostgreSQL"
+        return f"{self.shown} (a store in {'SQLite' if self.database else 'files'})"
 
     def _place(self, part: str) -> str:
         """Return the database and the login of a part in PostgreSQL."""
@@ -209,13 +210,12 @@ class AuditedStore:
 
     def verified(self) -> Iterator[Finding]:
         """Say whether there is anything to verify, and what keeps from it."""
-        shown = self.where if "storage" in self._servers else shell(self.where)
         if self.ledger is None and self.store.key:
-            yield finding("SP02.not-verified", self.where, place=shown)
+            yield finding("SP02.not-verified", self.where, place=self.shown)
         elif self._is_empty():
             yield finding("SP02.empty", self.where)
         elif self.ledger is None and self._is_sealed():
-            yield finding("SP02.no-key", self.where, place=shown)
+            yield finding("SP02.no-key", self.where, place=self.shown)
 
     def journal(self) -> Iterator[Finding]:
         """Verify the journal."""
@@ -291,10 +291,7 @@ CODE: Final = {name: FOUND[name] for name in ("files", "loads")}
 
 
 def audit(
-    target: str | os.PathLike[str] | Store | Ledger,
-    *,
-    rule: str = "",
-    gate: Gate | None = None,
+    target: str | os.PathLike[str] | Store | Ledger, *, rule: str = "", gate: Gate | None = None
 ) -> list[Finding]:
     r"""Look at something that is deployed and say what is wrong with it. Nothing is changed.
 
@@ -405,20 +402,19 @@ class _Audit:
 
     def store(self, store: Store) -> None:
         """Make each check of a store."""
-        with self.trying("parts", store.storage or store.store or ""), ExitStack() as stack:
+        with self.trying("parts", store.store or store.storage or ""), ExitStack() as stack:
             place = AuditedStore(store, stack)
             self.stores += 1
-            self.make(CHECKS, place, place.where, store=place.where)
+            self.make(CHECKS, place, place.where, place.shown)
 
-    def make(self, checks: dict[str, Auditor], at: object, where: str, *, store: str = "") -> None:
+    def make(self, checks: dict[str, Auditor], at: object, where: str, shown: str = "") -> None:
         """Make each check of a table. What only fails, and finds nothing, was not looked at."""
         before = len(self.found)
         for name, check in checks.items():
-            with self.trying(name, where):
+            with self.trying(name, where, shown):
                 for each in check(at):
-                    self._add(each, store)
-        found = {each.id for each in self.found[before:]}
-        if found != {FAILED}:
+                    self._add(each, where if shown else "")
+        if {each.id for each in self.found[before:]} != {FAILED}:
             self.looked.append(str(at))
 
     def _add(self, each: Finding, store: str) -> None:
@@ -429,16 +425,17 @@ class _Audit:
         self._said |= said
 
     @contextmanager
-    def trying(self, check: str, where: str) -> Iterator[None]:
+    def trying(self, check: str, where: str, shown: str = "") -> Iterator[None]:
         """Keep what ends a check."""
         try:
             yield
         except CheckpointError as refusal:
-            self._fail(check, where, refusal.what, refusal.do)
+            why, do = refusal.what, refusal.do
         except Exception as error:  # noqa: BLE001  whoever wrote the store may have meant it to
-            self._fail(check, where, f"It failed with {type(error).__name__}.", "Report it.")
-
-    def _fail(self, check: str, where: str, why: str, do: str) -> None:
+            why, do = f"It failed with {type(error).__name__}.", "Report it."
+        else:
+            return
         if ("", why) not in self._said:  # one thing may end several checks
             self._said.add(("", why))
-            self.found.append(finding(FAILED, where, check=check, why=why, do=do))
+            said = {"place": shown or shell(where), "check": check, "why": why, "do": do}
+            self.found.append(finding(FAILED, where, **said))

@@ -66,7 +66,7 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     shown, verdict, kind = shell(file), found.verdict, found.kind
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
-    values = {"what": what, "do": found.do, "kind": kind.sentence}
+    values = {"what": what, "do": found.do.replace(" FILE ", f" {shown} "), "kind": kind.sentence}
     elsewhere = kind in (Format.GGUF, Format.ONNX, Format.TFLITE) and not _NAMES.search(file)
     if verdict not in _WORST and kind is not Format.UNCLEAR and _lies(file, kind):
         yield finding("SP25.lies", file, **values)

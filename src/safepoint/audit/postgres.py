@@ -18,8 +18,8 @@ from safepoint.core.errors import Unavailable, quoted
 
 # Of each part: its schema, the rule that its triggers hold, and the roles that do its work.
 PARTS: Final = {
-    "store": ("safepoint", "SP13", ("writer", "reader", "auditor")),
-    "anchor": ("safepoint_anchor", "SP15", ("anchor", "auditor")),
+    "store": ("safepoint", "SP13", ("writer", "reader", "auditor", "approver")),
+    "anchor": ("safepoint_anchor", "SP15", ("anchor", "auditor", "approver")),
     "journal": ("safepoint_journal", "SP20", ("journal", "auditor")),
     "answers": ("safepoint_answers", "SP19", ("approver",)),
 }
@@ -327,11 +327,11 @@ def _able(database: LoginView, who: str, needed: Sequence[str]) -> Iterator[Find
 
 
 def _shared(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
-    """Find one login of two parts, unless it writes in neither, and one server."""
+    """Find one login of two parts, unless its role is for both, and one server."""
     for (one, first), (other, second) in combinations(seen.items(), 2):
         jobs = {each.roles.get(who) for each in (first, second) for who in each.paths(first.login)}
         is_same = (first.server, first.login) == (second.server, second.login)
-        if is_same and jobs != {None, "auditor"}:
+        if is_same and jobs not in ({None, "auditor"}, {None, "approver"}):
             role = _sql(second.role(PARTS[other][2][0]))
             yield finding("SP05.one-login", first.login, one=one, other=other, role=role)
     if "anchor" in seen and seen["anchor"].server == seen["store"].server:

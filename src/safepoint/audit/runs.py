@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from safepoint.audit.finding import Finding, finding, of_tenant, refused
+from safepoint.audit.finding import Finding, finding, listed, of_tenant, refused
 from safepoint.audit.reading import Frame, History, Spend, all_threads
 from safepoint.core.errors import ApprovalRefused, CheckpointError, ResumeRefused
 from safepoint.core.ledger import Ledger
@@ -111,9 +111,8 @@ class Runs:
         """Yield what is wrong with each record of a thread, and with its end."""
         entries = {entry.checkpoint.sequence: entry for entry in thread.entries}
         before = last = None
-        heads: list[Head] = []
+        heads = [entry.head for entry in thread.entries]
         for entry in thread.entries:
-            heads.append(entry.head)
             yield from _version(entry, last, entries)
             if entry.is_run:
                 link = Turn(entry, before, last, min(entries))
@@ -126,7 +125,7 @@ class Runs:
             elif before is not None:
                 yield finding("SP16.no-run", thread.name, entry=entry, head=before.head)
             for each in entry.spends if self._verifies else ():
-                yield from self._signed(entry, each, heads[-1:] if entry.is_run else heads)
+                yield from self._signed(entry, each, [entry.head] if entry.is_run else heads)
             last = entry
         if last is not None and thread.refusal is None and not thread.hidden:
             yield from _waits(last)
@@ -137,8 +136,10 @@ class Runs:
         A framework may save more states while it waits for the answer: its adapter looks at these.
         """
         at, asked = entry.checkpoint, spend.question
-        place = asked.store, asked.tenant, asked.thread
-        if place != (at.store, at.tenant, at.thread) or asked.head not in heads:
+        is_ours = (asked.store, asked.tenant, asked.thread) == (at.store, at.tenant, at.thread)
+        if is_ours and not entry.is_run and asked.head.sequence < heads[0].sequence:
+            yield finding("SP19.pruned", at.thread, entry=spend, source=asked.head.sequence)
+        elif not is_ours or asked.head not in heads:
             why = f"It answers what {asked.thread} {asked.head} asked, and follows {entry.head}."
             yield finding("SP19.not-counted", at.thread, entry=spend, why=why)
         for text in spend.texts:
@@ -331,4 +332,4 @@ def _wider(link: Turn) -> Iterator[Finding]:
         compared = compare(link.payload.tools, before.payload.tools)
         wider = sorted({name for _, name, _ in compared})
         if wider:
-            yield link.found("SP18.wider", head=before.head, names=", ".join(wider))
+            yield link.found("SP18.wider", head=before.head, names=listed(wider))

@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
-from safepoint.audit.finding import Finding, files
+from safepoint.audit.finding import Finding, files, listed
 from safepoint.core.errors import CheckpointError, NotFound, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
@@ -45,8 +45,7 @@ def _add_command(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentP
 
 
 def _scan(options: argparse.Namespace) -> int:
-    ends: Counter[int] = Counter()
-    closed: list[Finding] = []
+    ends, closed = Counter[int](), list[Finding]()
     for path in chain.from_iterable(_files_of(each, closed) for each in options.paths):
         try:
             ends[_scanned(path)] += 1
@@ -79,11 +78,12 @@ def _scanned(path: str) -> int:
     if is_none or found.kind is Format.POINTER:
         with open_model(path, DEFAULT_MODEL_LIMITS):  # which says what it is
             pass
-    print(f"{shell(path)} is {found.kind.sentence} ({found.size:,} bytes).")
+    code = "Python code" * (path.endswith(".py") and found.kind is Format.UNKNOWN and found.plain)
+    print(f"{shell(path)} is {code or found.kind.sentence} ({found.size:,} bytes).")
     its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
     for each in (pickle for pickle in found.pickles if pickle.said != its_own):
         where = f"{each.where}: " if each.where else ""
-        wants = f"It asks for {', '.join(each.imports)}. " if each.imports else ""
+        wants = f"It asks for {listed([*each.imports], _SHOWN)}. " if each.imports else ""
         said = f"{each.said.capitalize()}: {each.reason}" if each.reason else "Plain data."
         print(f"  {where}{wants}{said}")
     for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):
@@ -100,7 +100,9 @@ def _scanned(path: str) -> int:
 
 
 def _key(options: argparse.Namespace) -> SigningKey:
-    is_new = options.create and not os.path.lexists(options.key)
+    is_new = not os.path.lexists(options.key)
+    if is_new and not options.create:
+        options.refuse(f"{shell(options.key)} does not exist; to make a key there, add --create")
     key = SigningKey.from_file(options.key, create=options.create)
     if is_new:
         key.public.to_file(f"{options.key}.pub")
@@ -118,8 +120,7 @@ def _convert(options: argparse.Namespace) -> int:
 
 def _seal(options: argparse.Namespace) -> int:
     found = inspect(options.file)  # which says that there is none, before a key is made for it
-    key = _key(options)
-    print(seal_model(options.file, key=key, name=options.name))
+    print(seal_model(options.file, key=_key(options), name=options.name))
     if found.wants:
         print(f"A seal does not make a file safe. {found.what}", file=sys.stderr)
     return 0

@@ -97,8 +97,13 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-_CONVERT: Final = (
-    "Load it with load_checkpoint, or convert it once: safepoint convert FILE NEW --key KEY"
+_CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
+# What a PyTorch file may hold and safetensors and the codec may not.
+_LOADED_ONLY: Final = re.compile(
+    r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
+    r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
+    r"|(?P<complex128>ComplexDouble)|^(?P<paths>pathlib)"
+    r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
 )
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = (
@@ -419,7 +424,7 @@ class Inspection(NamedTuple):
     def what(self) -> str:
         """What it is to anyone who wants to load it, as a sentence about "it"."""
         if self.code and not self.wants:
-            return f"It names code that trust_remote_code=True runs: {', '.join(self.code)}."
+            return f"It names code that trust_remote_code=True runs: {listed(self.code)}."
         reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         if not self.wants and any(reasons):
             return next(filter(None, reasons))
@@ -442,6 +447,10 @@ class Inspection(NamedTuple):
         is_model = kind.do is _CONVERT
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
+        names = (_LOADED_ONLY.search(name) for each in self.pickles for name in each.imports)
+        only = {(name.lastgroup or name[0]).replace("_", " ") for name in names if name}
+        if is_model and only and verdict not in _NEXT:
+            return f"Load it with load_checkpoint. convert does not keep {listed(only)}."
         return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
 
     @property

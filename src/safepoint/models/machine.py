@@ -18,7 +18,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
 from functools import partial
-from operator import methodcaller
 from types import NoneType
 from typing import Any, Final, NamedTuple
 
@@ -127,12 +126,10 @@ class Drawn:
 
     def measured(self) -> list[int]:
         """Return how long each list and each dict among the arguments is by now."""
-        found = _NONE
-        for part in self.parts if self.form == "call" else ():
-            its = part.pairs if type(part) is Drawn else part
-            if type(its) is list:
-                found = [*found, len(its)]
-        return found
+        if self.form != "call":
+            return _NONE
+        lists = [part.pairs if type(part) is Drawn else part for part in self.parts]
+        return [len(part) for part in lists if type(part) is list] or _NONE
 
     def add(self, item: Any) -> None:
         """Put an item into a set."""
@@ -207,7 +204,6 @@ def _drawn(identifier: Any) -> Drawn:
 _SIZED: Final = frozenset([bytes, str])
 _NUMBERS: Final = frozenset([NoneType, bool, int, float])
 _LEAVES: Final = _SIZED | _NUMBERS
-_is_ascii: Final = methodcaller("isascii")
 _OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
@@ -345,7 +341,7 @@ class Builder:
         leaves = [part for part in parts if type(part) in _LEAVES]
         sized = [part for part in leaves if type(part) in _SIZED]
         self._count(len(leaves), sum(map(len, sized)), depth)
-        if not all(map(_is_ascii, sized)):
+        if not all(part.isascii() for part in sized):
             for text in (each for each in sized if type(each) is str):
                 self.text(text)
         if len(leaves) == len(parts):

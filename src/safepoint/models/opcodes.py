@@ -17,7 +17,6 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from types import MappingProxyType
 from typing import IO, Any, Final, NamedTuple
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
@@ -381,11 +380,7 @@ def scan(file: IO[bytes], start: int = 0, *, limits: PickleLimits = DEFAULT_PICK
     return found._replace(end=start + found.end, broken=broken)
 
 
-def scans(
-    file: IO[bytes],
-    limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
-    known: Mapping[int, Scan] = MappingProxyType({}),
-) -> Iterator[Scan]:
+def scans(file: IO[bytes], limits: PickleLimits, known: Mapping[int, Scan]) -> Iterator[Scan]:
     """Look at the pickles that stand one behind another, up to one that does not end.
 
     Args:
@@ -408,7 +403,7 @@ def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
     The instructions are those of all of them.
     """
     count = 0
-    for found in scans(file, limits):
+    for found in scans(file, limits, {}):
         count += found.opcodes
         if found.asks or count > limits.opcodes:
             break

@@ -353,10 +353,10 @@ def rank(name: str) -> int:
 
 
 def listed(names: Iterable[str]) -> str:
-    """List names: all that may run code, and first; of classes, as many as make three."""
+    """List up to 20 names: first what may run code; of classes, as many as make three."""
     ordered = sorted(names, key=lambda name: (rank(name), name))
-    most = max(3, sum(rank(name) < 2 for name in ordered))
-    more = [f"and {len(ordered) - most} more"] if len(ordered) > most else []
+    most = min(20, max(3, sum(rank(name) < 2 for name in ordered)))
+    more = [f"and {len(ordered) - most:,} more"] if len(ordered) > most else []
     return " ".join([", ".join(ordered[:most]), *more])
 
 
@@ -366,7 +366,7 @@ def needed(names: Iterable[str]) -> str:
         return ""
     tops = {name.partition(".")[0] for name in names}
     its_own = ["the script that wrote it"] if "__main__" in tops else []
-    return ", ".join([*sorted(tops - {"__main__"}), *its_own])
+    return ", ".join(filter(None, [listed(tops - {"__main__"}), *its_own]))
 
 
 _UNTRUSTED: Final = (
@@ -742,14 +742,14 @@ class _Reader(Builder):
         if self._torch is None:
             return TensorSpec(dtype, tuple(size))
         kind = {"dtype": getattr(self._torch, dtype)}
-        if len(how) == 3:
-            scale, zero = float(how[1]), int(how[2])
-            kind |= {"scale": scale, "zero_point": zero}
-            made = self._torch._empty_affine_quantized(size, **kind)  # noqa: SLF001
-        else:
-            _, scales, zeros, axis = how
-            kind |= {"scales": scales, "zero_points": zeros, "axis": axis}
-            made = self._torch._empty_per_channel_affine_quantized(size, **kind)  # noqa: SLF001
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r"torch\.quantize_per_tensor")  # will be removed
+            if len(how) == 3:
+                kind |= {"scale": float(how[1]), "zero_point": int(how[2])}
+                made = self._torch._empty_affine_quantized(size, **kind)  # noqa: SLF001
+            else:
+                kind |= {"scales": how[1], "zero_points": how[2], "axis": how[3]}
+                made = self._torch._empty_per_channel_affine_quantized(size, **kind)  # noqa: SLF001
         return made.set_(self._bytes(storage), at, size, stride)
 
     def _meta(self, dtype: Any, size: Any, stride: Any, grad: Any) -> Any:

@@ -135,13 +135,15 @@ _MAGIC: Final = re.compile(r"\s*(?:%{1,2}[A-Za-z_]|!(?!=)|\?).*|.*\?\s*")
 
 def _check_notebook(data: bytes) -> Iterator[Load]:
     try:
-        cells = _code_cells(data)
+        cells = [(each["cell_type"], "".join(each["source"])) for each in json.loads(data)["cells"]]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         yield _unseen(f"it is not a notebook ({type(error).__name__})")
         return
     whole: list[str] = []
     places: list[tuple[int, int]] = []  # of each line: its cell, and the lines before that
-    for number, text in cells:
+    for number, (kind, text) in enumerate(cells, 1):
+        if kind in ("markdown", "raw"):
+            continue  # and any other kind may be code to somebody
         code = _python_of(text)
         try:
             _parse(code)
@@ -154,11 +156,6 @@ def _check_notebook(data: bytes) -> Iterator[Load]:
     for found in _check_python(_encoded("\n".join(whole))):
         number, before = places[min(found.line, len(places)) - 1]
         yield found._replace(cell=number, line=found.line - before, last=found.last - before)
-
-
-def _code_cells(data: bytes) -> list[tuple[int, str]]:
-    cells = [*enumerate(json.loads(data)["cells"], 1)]
-    return [(n, "".join(each["source"])) for n, each in cells if each["cell_type"] == "code"]
 
 
 def _python_of(text: str) -> str:

@@ -364,7 +364,7 @@ def place(fields: Mapping[str, str]) -> str:
 
 def refusal(error: psycopg.Error, where: str) -> CheckpointError:
     """Return the error of this package for an error of the driver, by its SQLSTATE."""
-    said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".")
+    said = ascii(" ".join((error.diag.message_primary or str(error)).split()))[1:-1].rstrip(".?")
     said = said if len(said) <= 300 else f"{said[:297]}..."
     kind, what, do, which = _REFUSALS.get(error.sqlstate, _OTHER)
     shown = {"where": where, "said": said}
