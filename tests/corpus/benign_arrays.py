@@ -6,10 +6,10 @@ import io
 from collections.abc import Callable
 from typing import Any, Final
 
-import numpy as np
-
 from tests.corpus.benign_values import Value
+from tests.harness.optional import Late
 
+np = Late("numpy")
 NUMPY: Final[tuple[Value, ...]] = (
     ("an array of floats", lambda: np.arange(6.0).reshape(2, 3), False),
     ("an array of ints", lambda: np.arange(6), False),

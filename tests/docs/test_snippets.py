@@ -43,11 +43,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = [file.relative_to(folder).as_posix() for file in files]
     # A page runs it as well, by a command or, where it stands alone, in a folder of its own.
     runs = metafunc.function is test_a_snippet_runs_by_itself
-    shown = r'\.alone .*\n *--8<-- "{0}"$|^python {0}$'
-    marks = [
-        [pytest.mark.deep] if runs and re.search(shown.format(name), pages, re.MULTILINE) else []
-        for name in names
-    ]
+    shown = re.findall(r'\.alone .*\n *--8<-- "(.*)"$|^python (\S*)$', pages, re.MULTILINE)
+    known = {name for pair in shown for name in pair}
+    marks = [[pytest.mark.deep] if runs and name in known else [] for name in names]
     given = zip(files, names, marks, strict=True)
     metafunc.parametrize("file", [pytest.param(f, id=name, marks=m) for f, name, m in given])
 

@@ -72,6 +72,8 @@ _ALLOWED: Final = re.compile(
     """,
     re.VERBOSE,
 )
+_ODD: Final = re.compile("[`<>=]|doc")
+"""A part of whatever is a problem."""
 _LOOKS: Final = re.compile(rf"\bstyle\s*=|{'|'.join(sorted(GENERATED))}")
 _NO_PLACEHOLDERS: Final = SHOWS_CODE | {"code", "script", "style", "svg", "object", "embed", "math"}
 
@@ -94,15 +96,15 @@ class Project(Pages):
     def markup(self, document: Document) -> Iterator[Region]:
         """Find each line outside of fences that shows what would not run."""
         text = document.text
-        for region in self.blocks(document):
-            inside = text[region.start : region.end]
-            text = text[: region.start] + re.sub(r"[^\n]", "\1", inside) + text[region.end :]
+        for start, end in self.fences:
+            text = text[:start] + re.sub(r"[^\n]", "\1", text[start:end]) + text[end:]
         start, lines = 0, text.split("\n")
         page = Path(document.path)
         name = page.relative_to(self.path).as_posix()
         for number, line in enumerate(lines, 1):
             following = "".join(lines[number : number + 1])
-            said = "" if "\1" in line else "\n".join(self._problems(line, following, name))
+            odd = "\1" not in line and _ODD.search(line)
+            said = "\n".join(self._problems(line, following, name)) if odd else ""
             end = start + len(line)
             if said:
                 block = Block(name, number, number, Place(self.path), page, problem=(said, 0))

@@ -33,6 +33,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from tests.harness.optional import Late
+
 ROOT = Path(__file__).resolve().parents[2]
 CHANGING: Final = (
     *("chmod", "copy_file_range", "fchmod", "ftruncate", "link", "mkdir", "open", "remove"),
@@ -73,6 +75,7 @@ class _Order(NamedTuple):
     ground: str
     prepared: str
     code: int = 0
+    stride: int = 1
 
 
 def killed(
@@ -81,6 +84,7 @@ def killed(
     *arguments: str | int,
     prepared: Path | None = None,
     code: int = 0,
+    stride: int = 1,
 ) -> list[Left]:
     """Kill `act` after its first step, after its second, and so on.
 
@@ -90,12 +94,13 @@ def killed(
         arguments: for `act`.
         prepared: what each folder is a copy of. They are empty without it.
         code: the number of an error, to fail with it in place of each step and not to kill.
+        stride: 3 for each third step, where `make deep` takes each.
 
     Returns:
         What each run left. The last one was not killed.
     """
     named, copied = (act.__module__, act.__qualname__), str(prepared or "")
-    order = _Order(*named, arguments, str(ground), copied, code)
+    order = _Order(*named, arguments, str(ground), copied, code, stride)
     runs = [Left(Path(path), tuple(steps), *rest) for path, steps, *rest in _driven(order)]
     assert runs[-1].whole, f"{act.__qualname__} fails by itself: {runs[-1].error}"
     assert len(runs) > 1, f"{act.__qualname__} did no step that this driver sees"
@@ -123,11 +128,15 @@ def _driven(order: _Order) -> list[Any]:
 
 def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
     # Before anything is watched: modules ask what the system can do when they are imported.
-    act = attrgetter(order.name)(importlib.import_module(order.module))
+    module = importlib.import_module(order.module)
+    for each in vars(module).values():
+        if isinstance(each, Late):
+            importlib.import_module(each.late)
+    act = attrgetter(order.name)(module)
     ground = Path(order.ground)
     first = len(list(ground.glob("run-*"))) + 1
     for number in range(first, first + 100_000):
-        folder = ground / f"run-{number}"
+        folder, last = ground / f"run-{number}", (number - first) * order.stride + 1
         if order.prepared:
             shutil.copytree(order.prepared, folder, symlinks=True)
         else:
@@ -136,7 +145,7 @@ def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
         pid = os.fork()
         if not pid:
             os.close(reader)
-            _child(order, partial(act, folder), number - first + 1, writer)
+            _child(order, partial(act, folder), last, writer)
         os.close(writer)
         with os.fdopen(reader, "rb") as pipe:
             steps = pipe.readline().decode().split()
@@ -144,7 +153,7 @@ def _drive(order: _Order) -> Iterator[tuple[str, list[str], bool, str]]:
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if status not in (0, -signal.SIGKILL):
             sys.exit(f"Nobody killed it, and it ended with {status}.\n{said}")
-        hit = status != 0 or len(steps) > number - first
+        hit = status != 0 or len(steps) >= last
         yield str(folder), steps, not status and not said, said
         if not hit:
             return

@@ -201,6 +201,7 @@ class Pages(Sybil):
             teardown=_close,
         )
         self.folders = (root / "snippets",)
+        self.fences = list[tuple[int, int]]()
 
     def parse(self, path: Path) -> Document:
         """Find the blocks of a page, and number them."""
@@ -219,10 +220,12 @@ class Pages(Sybil):
     def blocks(self, document: Document) -> Iterator[Region]:
         """Find every fence of a page, or of a docstring, whatever its language and attributes."""
         place, end = Place(self.path), 0
+        self.fences.clear()
         for region in sorted(_LEXER(document), key=lambda region: region.start):
             if region.start < end:
                 continue  # inside of a fence that is never closed
             end = region.end
+            self.fences.append((region.start, end))
             place.blocks.append(self._read(document, region, place))
             place.blocks[-1].number = len(place.blocks)
             yield Region(region.start, end, place.blocks[-1], evaluate)

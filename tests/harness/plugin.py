@@ -6,11 +6,13 @@ report, and who gets all the reports counts them.
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,12 +83,25 @@ def has_room(place: Path, room: int = ROOM) -> bool:
     return found.f_bavail * found.f_frsize >= room and not found.f_flag & os.ST_NOEXEC
 
 
+_project: Final = cache(Project)
+
+
 def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> SybilFile | None:
     """Collect the blocks of a page, or of a module."""
-    project = Project(parent.config.rootpath)
+    project = _project(parent.config.rootpath)
     if not project.should_parse(file_path):
         return None
     return SybilFile.from_parent(parent, path=file_path, sybils=[project])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without looking for garbage: nearly all that is made stays."""
+    gc.disable()
+    found = yield
+    gc.freeze()
+    gc.enable()
+    return found
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -7,8 +7,7 @@ a ceiling falls when the code does, and a commit that raises one says why.
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
+import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -33,15 +32,12 @@ CEILINGS: Final = {
     "console": ([f"{PACKAGE}/console"], 1699),
     "testing": ([f"{PACKAGE}/testing"], 828),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1699),
-    "all of src": (["src"], 23523),
-    "tests": (["tests"], 31058),
+    "all of src": (["src"], 23521),
+    "tests": (["tests"], 31015),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1500),
 }
-_NO_CODE: Final = {
-    *(tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER),
-    tokenize.COMMENT,
-}
+_OPEN: Final = re.compile(r"[a-z]*(\"{3}|'{3})", re.I)
 
 
 class Part(NamedTuple):
@@ -60,18 +56,22 @@ def code_lines(path: Path) -> int:
     if path.suffix == ".sql":
         lines = (line.strip() for line in text.splitlines())
         return sum(1 for line in lines if line and not line.startswith("--"))
+    written = text.splitlines()
+    code = {n for n, line in enumerate(written, 1) if line.strip() and line.lstrip()[0] != "#"}
     docstrings: set[int] = set()
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            first = node.body[0] if node.body else None
-            said = first.value if isinstance(first, ast.Expr) else None
-            if first and isinstance(said, ast.Constant) and isinstance(said.value, str):
-                docstrings.update(range(first.lineno, (first.end_lineno or 0) + 1))
-    code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NO_CODE:
-            code.update(range(token.start[0], token.end[0] + 1))
+            if ast.get_docstring(node, clean=False) is not None:
+                docstrings.update(_lines(node.body[0]))
+        elif isinstance(node, ast.Constant | ast.JoinedStr) and _OPEN.match(
+            written[node.lineno - 1], node.col_offset
+        ):
+            code.update(_lines(node))  # an empty line in a text is a part of it
     return len(code - docstrings)
+
+
+def _lines(node: ast.stmt | ast.expr) -> range:
+    return range(node.lineno, (node.end_lineno or 0) + 1)
 
 
 def _files(place: str) -> list[Path]:

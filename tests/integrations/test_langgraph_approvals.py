@@ -74,7 +74,7 @@ def test_what_a_subgraph_asks_waits_when_the_graph_around_it_is_saved_later() ->
         def put(self, config: Any, checkpoint: Any, metadata: Any, versions: Any) -> Any:
             inside, step = config["configurable"]["checkpoint_ns"], metadata["step"]
             if not inside and step >= 0:
-                assert first.wait(30)
+                assert first.wait(600)
             saved = super().put(config, checkpoint, metadata, versions)
             if inside and step == 0:
                 first.set()

@@ -484,7 +484,7 @@ def test_of_runs_at_once_in_several_processes_one_completes(durability: Any, beg
     class Slow(SealedSaver):
         def get_tuple(self, config: Any) -> Any:
             found = super().get_tuple(config)
-            together.wait(60)
+            together.wait(600)
             return found
 
     def request(number: int) -> str:
@@ -518,7 +518,7 @@ class Traffic:
             asked = state["steps"][-2]
             self.ran.append(asked)
             self.inside.set()
-            assert self.go_on.wait(30)
+            assert self.go_on.wait(600)
             if asked == "fails":
                 raise ValueError(asked)
             return {"steps": [interrupt("sure?") if asked == "asks" else "done"]}
@@ -543,7 +543,7 @@ class Traffic:
 
     async def begin(self, name: str) -> asyncio.Task[Any]:
         task = asyncio.create_task(self.ask(name))
-        assert await asyncio.to_thread(self.inside.wait, 30)
+        assert await asyncio.to_thread(self.inside.wait, 600)
         return task
 
 
@@ -570,7 +570,7 @@ def test_a_second_request_is_refused_before_a_task_or_waits_in_line(mode: str, b
         assert max(each for each in ended if each != "busy") == steps
         assert await traffic.ask("last") == [*steps, "last", "begin", "done"]
 
-    asyncio.run(asyncio.wait_for(play(), 60))
+    asyncio.run(asyncio.wait_for(play(), 600))
 
 
 @MODES
@@ -601,7 +601,7 @@ def test_however_a_run_ends_the_next_one_begins(mode: str, end: str) -> None:
         traffic.go_on.set()
         assert (await traffic.ask("next"))[-3:] == ["next", "begin", "done"]
 
-    asyncio.run(asyncio.wait_for(play(), 60))
+    asyncio.run(asyncio.wait_for(play(), 600))
 
 
 class Failing(BaseCallbackHandler):
@@ -904,7 +904,7 @@ def test_a_request_that_is_cancelled_before_it_is_in_line_does_not_join_it() -> 
     class Slow(SealedSaver):
         def _join(self, config: Any) -> Any:
             inside.set()
-            go_on.wait(60)
+            go_on.wait(600)
             turn = super()._join(config)
             joined.set()
             return turn
@@ -913,11 +913,11 @@ def test_a_request_that_is_cancelled_before_it_is_in_line_does_not_join_it() -> 
 
     async def play() -> None:
         task = asyncio.create_task(graph.ainvoke({"amount": 1}, _run("t")))
-        await asyncio.to_thread(inside.wait, 60)
+        await asyncio.to_thread(inside.wait, 600)
         task.cancel()
         await asyncio.wait([task])
         go_on.set()
-        await asyncio.to_thread(joined.wait, 60)
+        await asyncio.to_thread(joined.wait, 600)
         assert (await graph.ainvoke({"amount": 1}, _run("t")))["amount"] == 2
 
     asyncio.run(play())

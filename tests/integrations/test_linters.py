@@ -31,8 +31,8 @@ BIN = Path(sys.executable).parent
 Found = dict[str, dict[str, set[str]]]
 
 
-def run(command: list[str], folder: Path, **more: str) -> subprocess.CompletedProcess[str]:
-    environ = {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "LANG": "C.UTF-8", **more}
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environ = {"PATH": f"{BIN}{os.pathsep}{os.defpath}", "LANG": "C.UTF-8"}
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=True, check=False
     )
@@ -125,28 +125,4 @@ def test_the_script_runs_what_the_page_runs() -> None:
     assert len(commands) == 3
     for command in commands:
         assert command.replace(" src", ' "$@" || failed=1\n') in script
-
-
-UNSAFE_CODE = """\
-import pickle
-
-from torch import load
-
-pickle.loads(b"")
-load("m.pt")
-"""
-
-
-def test_the_script_and_the_configuration_work_as_they_are(tmp_path: Path) -> None:
-    shutil.copy(CONFIG, tmp_path / "pyproject.toml")
-    shutil.copy(SCRIPT, tmp_path)
-    (tmp_path / "src").mkdir()
-    for code, exit_code, ids in (
-        ("import torch\n\ntorch.load('m.pt', weights_only=True)\n", 0, set()),
-        (UNSAFE_CODE, 1, {"B301", "S301", "SL08", "SL01"}),
-    ):
-        (tmp_path / "src" / "train.py").write_text(code)
-        done = run(["sh", "check_loads.sh", "src"], tmp_path, HOME=str(tmp_path))
-        assert done.returncode == exit_code, done.stdout + done.stderr
-        known = {"B301", "B302", "B614", "S301", "S302", *(case.ours for case in UNSAFE)}
-        assert {name for name in known if name in done.stdout} == ids
+    assert script.endswith("exit $failed\n")

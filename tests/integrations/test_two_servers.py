@@ -88,7 +88,7 @@ def served(folder: Path, name: str) -> Iterator[Callable[[], httpx.Client]]:
             assert process.poll() is None, log.read_text()
             time.sleep(0.05)
         transport = httpx.HTTPTransport(uds=str(socket))
-        return httpx.Client(transport=transport, base_url="http://app", timeout=60)
+        return httpx.Client(transport=transport, base_url="http://app", timeout=600)
 
     with (
         log.open("wb") as out,

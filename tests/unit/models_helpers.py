@@ -6,9 +6,10 @@ import os
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from safepoint import Keyring, SigningKey
+from tests.harness.optional import Late
+
+torch = Late("torch")
 
 KEY = SigningKey(bytes(range(32)))  # the same in each process
 KEYS = Keyring(KEY)
@@ -29,7 +30,7 @@ def mark(marker: Path) -> Calls:
     return Calls(os.mkdir, str(marker))
 
 
-def state_dict() -> dict[str, torch.Tensor]:
+def state_dict() -> dict[str, Any]:
     return {"bias": torch.zeros(2), "weight": torch.arange(6.0).reshape(2, 3)}
 
 
@@ -41,5 +42,5 @@ def saved(path: Path, state: Any = None, *, legacy: bool = False) -> Path:
     return path
 
 
-def bits(tensor: torch.Tensor) -> bytes:
+def bits(tensor: Any) -> bytes:
     return bytes(tensor.resolve_conj().contiguous().reshape(-1).view(torch.uint8).tolist())

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sarif_pydantic import Sarif
 
 from safepoint import settings
 from safepoint.audit.accepting import accept, entries
@@ -104,6 +103,8 @@ def test_each_format_says_all_of_it_and_the_status(case: str, name: str) -> None
 
 def read_sarif(text: str) -> Any:
     """Hold it against the schema, and let somebody else read it."""
+    from sarif_pydantic import Sarif
+
     told = json.loads(text)
     assert complaints(SARIF, told) == []
     (run,) = Sarif.model_validate_json(text).runs

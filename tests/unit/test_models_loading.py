@@ -14,8 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-import torch.distributed.checkpoint
 
 from safepoint import Keyring, SigningKey
 from safepoint.audit import audit
@@ -41,9 +39,11 @@ from safepoint.models import (
 )
 from safepoint.models.look import Verdict, identified
 from safepoint.models.runtime import check_runtime
-from tests.corpus.honest import equal, honest
+from tests.harness.optional import Late
 from tests.unit.archive_helpers import archive, proto
 from tests.unit.models_helpers import KEY, KEYS, mark, saved, state_dict
+
+torch, corpus = Late("torch"), Late("tests.corpus.honest")
 
 
 def test_a_payload_runs_only_where_it_is_trusted_and_is_said(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_file_that_is_no_model(
 def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
     """Or they are of the few kinds that are no data, whose tensors are kept."""
     refused, kept = set[str](), 0
-    for name, data in honest():
+    for name, data in corpus.honest():
         path = tmp_path / "model.pt"
         path.write_bytes(data)
         path.chmod(0o600)
@@ -102,14 +102,14 @@ def test_honest_checkpoints_are_what_pytorch_loads(tmp_path: Path) -> None:
         assert found.plain == ("sparse" not in found.do) == whole, name
         if name not in MORE and "storage" not in name:
             theirs = torch.load(path, weights_only=True)
-            assert equal(theirs, ours), name
+            assert corpus.equal(theirs, ours), name
     assert refused == NO_DATA
     assert kept == 5
 
 
 def test_a_quantized_tensor_is_loaded_without_the_warning_of_pytorch(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
-    path.write_bytes(dict(honest())["a quantized tensor"])
+    path.write_bytes(dict(corpus.honest())["a quantized tensor"])
     torch.set_warn_always(True)  # otherwise it warns once in a process
     try:
         assert load_checkpoint(path).is_quantized
@@ -120,7 +120,7 @@ def test_a_quantized_tensor_is_loaded_without_the_warning_of_pytorch(tmp_path: P
 @pytest.mark.parametrize("name", ["quantized tensor", "tensor of complex128", "path"])
 def test_nobody_is_told_to_convert_what_convert_refuses(tmp_path: Path, name: str) -> None:
     path = tmp_path / "model.pt"
-    path.write_bytes(dict(honest())[f"a {name}"])
+    path.write_bytes(dict(corpus.honest())[f"a {name}"])
     with pytest.raises(ModelRefused):
         convert(path, tmp_path / "new.safetensors", key=KEY)
     says = "Load it with load_checkpoint. convert does not keep "
@@ -208,6 +208,8 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The regression test in tests/utils has the releases. These are the ways to hide."""
+    import torch  # itself, to be patched
+
     check_runtime(torch)
     for version in ("", "two", "2.10.0.dev1"):
         with monkeypatch.context() as patch:
@@ -228,7 +230,7 @@ def test_a_runtime_that_cannot_keep_the_promise_is_refused(
         with pytest.raises(Unsafe, match="PyTorch's own"):
             load_checkpoint(path)
     with torch.serialization.skip_data():  # torch.load would hand out whatever is in memory
-        assert equal(load_checkpoint(path), state_dict())
+        assert corpus.equal(load_checkpoint(path), state_dict())
 
 
 def test_a_seal_is_asked_before_the_file_is_read(tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from tests.harness.optional import need
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
 from argparse import Namespace
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from safepoint.core.errors import (
     ConfigurationError,
@@ -24,31 +24,37 @@ from safepoint.core.errors import (
 from safepoint.models import ModelLimits, convert, load_checkpoint, save_checkpoint, seal_model
 from safepoint.models.packing import TensorRef, pack, unpack
 from safepoint.models.tensors import CODES
-from tests.corpus.honest import equal
 from tests.harness.crash import failed, killed
+from tests.harness.optional import Late
 from tests.unit.models_helpers import KEY, KEYS, bits, saved, state_dict
 
-STATE = {**state_dict(), "log": "x" * 300}
+torch, corpus = Late("torch"), Late("tests.corpus.honest")
 PAIR = ["model.safetensors", "model.safetensors.seal"]
-SHARED = torch.arange(4.0)
 
-STATES: dict[str, Any] = {
-    "nothing": None,
-    "an empty dict": {},
-    "all types": {name: torch.zeros(3, dtype=getattr(torch, name)) for name, _ in CODES.values()},
-    "nested": {"a": [torch.ones(1), (torch.zeros(2), {"b": torch.ones(3)})], "epoch": 7},
-    "1 and '1'": {1: torch.ones(1), "1": torch.zeros(1), "x": 0},
-    "a path twice": {"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}},
-    "not finite": {"best": float("inf"), "worst": [float("-inf")]},
-    "conjugate": {"a": torch.tensor([1 + 2j]).conj()},
+STATES: dict[str, Callable[[], Any]] = {
+    "nothing": lambda: None,
+    "an empty dict": dict,
+    "all types": lambda: {
+        name: torch.zeros(3, dtype=getattr(torch, name)) for name, _ in CODES.values()
+    },
+    "nested": lambda: {"a": [torch.ones(1), (torch.zeros(2), {"b": torch.ones(3)})], "epoch": 7},
+    "1 and '1'": lambda: {1: torch.ones(1), "1": torch.zeros(1), "x": 0},
+    "a path twice": lambda: {"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}},
+    "not finite": lambda: {"best": float("inf"), "worst": [float("-inf")]},
+    "conjugate": lambda: {"a": torch.tensor([1 + 2j]).conj()},
 }
+
+
+def state() -> dict[str, Any]:
+    return {**state_dict(), "log": "x" * 300}
 
 
 @pytest.mark.parametrize("case", STATES)
 def test_a_state_comes_back_as_it_was(tmp_path: Path, case: str) -> None:
     """None came back as {}, and two tensors of one path were refused."""
-    save_checkpoint(tmp_path / "run.safetensors", STATES[case], key=KEY)
-    assert equal(load_checkpoint(tmp_path / "run.safetensors", keys=KEYS), STATES[case])
+    state = STATES[case]()
+    save_checkpoint(tmp_path / "run.safetensors", state, key=KEY)
+    assert corpus.equal(load_checkpoint(tmp_path / "run.safetensors", keys=KEYS), state)
 
 
 def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None:
@@ -77,28 +83,28 @@ def test_a_third_truth_value_is_refused(tmp_path: Path) -> None:
         load_checkpoint(tmp_path / "b.safetensors")
 
 
-class Sub(torch.Tensor):  # type: ignore[misc]
-    pass
+def _subclass(kind: Any) -> Any:
+    return torch.ones(1).as_subclass(type("Sub", (kind,), {}))
 
 
-UNSUPPORTED: dict[str, tuple[Any, str]] = {
-    "sparse": ({"w": torch.eye(2).to_sparse()}, "only dense ones"),
-    "meta": ({"w": torch.ones(1, device="meta")}, "has no values"),
-    "a subclass": ({"w": torch.ones(1).as_subclass(Sub)}, "a subclass of Tensor"),
-    "overlapping": ({"a": SHARED[:2], "b": SHARED[1:]}, "share memory but differ"),
-    "a dtype": ({"dtype": torch.float32}, "is not saved"),
-    "an object": ({"x": object()}, "does not know"),
-    "a key": ({(1, 2): torch.ones(1)}, "neither a text nor an integer"),
-    "a name": ({"../w": torch.ones(1)}, "looks like a way out"),
-    "a stand-in": ({"w": TensorRef("w")}, "is not saved"),
+UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
+    "sparse": (lambda: {"w": torch.eye(2).to_sparse()}, "only dense ones"),
+    "meta": (lambda: {"w": torch.ones(1, device="meta")}, "has no values"),
+    "a subclass": (lambda: {"w": _subclass(torch.Tensor)}, "a subclass of Tensor"),
+    "overlapping": (lambda: {"a": (w := torch.ones(4))[:2], "b": w[1:]}, "share memory but"),
+    "a dtype": (lambda: {"dtype": torch.float32}, "is not saved"),
+    "an object": (lambda: {"x": object()}, "does not know"),
+    "a key": (lambda: {(1, 2): torch.ones(1)}, "neither a text nor an integer"),
+    "a name": (lambda: {"../w": torch.ones(1)}, "looks like a way out"),
+    "a stand-in": (lambda: {"w": TensorRef("w")}, "is not saved"),
 }
 
 
 @pytest.mark.parametrize("case", UNSUPPORTED)
 def test_what_cannot_be_kept_is_named_and_nothing_is_written(tmp_path: Path, case: str) -> None:
-    state, word = UNSUPPORTED[case]
+    make, word = UNSUPPORTED[case]
     with pytest.raises(ModelRefused, match=word):
-        save_checkpoint(tmp_path / "run.safetensors", state, key=KEY)
+        save_checkpoint(tmp_path / "run.safetensors", make(), key=KEY)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -132,7 +138,7 @@ def test_what_is_too_deep_or_too_large_is_refused(tmp_path: Path) -> None:
 
 
 def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:
-    save_checkpoint(tmp_path / PAIR[0], STATE, key=KEY)
+    save_checkpoint(tmp_path / PAIR[0], state(), key=KEY)
     before = (tmp_path / PAIR[0]).read_bytes()
     with pytest.raises(Conflict, match="never overwritten"):
         save_checkpoint(tmp_path / PAIR[0], {}, key=KEY)
@@ -142,14 +148,14 @@ def test_nothing_is_overwritten_and_a_place_is_checked(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
     for path, error in (("a.pt", ConfigurationError), ("no/a.safetensors", Unavailable)):
         with pytest.raises(error):
-            save_checkpoint(tmp_path / path, STATE, key=KEY)
+            save_checkpoint(tmp_path / path, state(), key=KEY)
     (tmp_path / "link.safetensors").symlink_to(tmp_path / "nowhere")
     with pytest.raises(Conflict):
-        save_checkpoint(tmp_path / "link.safetensors", STATE, key=KEY)
+        save_checkpoint(tmp_path / "link.safetensors", state(), key=KEY)
 
 
 def save(folder: Path) -> None:
-    save_checkpoint(folder / PAIR[0], STATE, key=KEY)
+    save_checkpoint(folder / PAIR[0], state(), key=KEY)
 
 
 def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
@@ -161,7 +167,7 @@ def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
     for left in killed(save, tmp_path, prepared=prepared):
         path = left.folder / PAIR[0]
         if "link" in left.steps:  # of the model, behind its seal
-            assert equal(load_checkpoint(path, keys=KEYS), STATE)
+            assert corpus.equal(load_checkpoint(path, keys=KEYS), state())
             with pytest.raises(Conflict):
                 save(left.folder)
         else:
@@ -169,8 +175,8 @@ def test_sigkill_after_each_step_of_a_save(tmp_path: Path) -> None:
                 load_checkpoint(path, keys=KEYS)
             save(left.folder)
             assert sorted(each.name for each in left.folder.iterdir()) == PAIR
-            assert equal(load_checkpoint(path, keys=KEYS), STATE)
-        save_checkpoint(left.folder / "next.safetensors", STATE, key=KEY)
+            assert corpus.equal(load_checkpoint(path, keys=KEYS), state())
+        save_checkpoint(left.folder / "next.safetensors", state(), key=KEY)
         assert list(left.folder.glob(".safepoint-model-*")) == []
 
 

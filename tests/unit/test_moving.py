@@ -279,12 +279,13 @@ def move_folder(folder: Path) -> None:
     moved(state_files(folder / "old"), to, folder / "report")
 
 
-def test_sigkill_after_each_step_of_a_move(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.deep)])
+def test_sigkill_after_each_step_of_a_move(tmp_path: Path, stride: int) -> None:
     """The next run finishes it, and seals nothing twice."""
     (tmp_path / "prepared" / "old").mkdir(parents=True, mode=0o700)
     for name in ("a", "b"):
         (tmp_path / "prepared" / "old" / f"{name}.pkl").write_bytes(pickle.dumps({"name": name}))
-    for left in killed(move_folder, tmp_path, prepared=tmp_path / "prepared"):
+    for left in killed(move_folder, tmp_path, prepared=tmp_path / "prepared", stride=stride):
         move_folder(left.folder)
         to = ledger_in(left.folder, "files")
         assert {t: [c.state for c in to.history(t)] for t in to.threads()} == {

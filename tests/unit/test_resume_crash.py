@@ -118,23 +118,24 @@ def check(path: Path, spent: int, kept: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "payments", "spent"),
+    ("how", "payments", "spent", "stride"),
     [
-        pytest.param(("1", 0, ""), 1, 4, id="the end"),
-        pytest.param(("1", 0, "worker-1"), 1, 4, id="an owned thread", marks=pytest.mark.deep),
-        pytest.param(("2", 0, ""), 1, 4, id="a version later", marks=pytest.mark.deep),
-        pytest.param(("1", 3, ""), 2, 6, id="an old checkpoint", marks=pytest.mark.deep),
+        pytest.param(("1", 0, ""), 1, 4, 3, id="each third step"),
+        pytest.param(("1", 0, ""), 1, 4, 1, id="the end", marks=pytest.mark.deep),
+        pytest.param(("1", 0, "worker-1"), 1, 4, 1, id="an owned thread", marks=pytest.mark.deep),
+        pytest.param(("2", 0, ""), 1, 4, 1, id="a version later", marks=pytest.mark.deep),
+        pytest.param(("1", 3, ""), 2, 6, 1, id="an old checkpoint", marks=pytest.mark.deep),
     ],
 )
 def test_sigkill_after_each_step_of_a_resume_with_an_approval(
-    tmp_path: Path, how: tuple[str, int, str], payments: int, spent: int
+    tmp_path: Path, how: tuple[str, int, str], payments: int, spent: int, stride: int
 ) -> None:
     """One payment per approval, of what was approved; the run ends with it; nobody asks again."""
     place = prepared(tmp_path, how[1])
     answered(place, *how[:2])
     found: Counter[str] = Counter()
     carried = {"migrations": 1} if how[0] == "2" else {}
-    for each in killed(resume, tmp_path, *how, prepared=place.path):
+    for each in killed(resume, tmp_path, *how, prepared=place.path, stride=stride):
         left, path = Left.at(each.folder), each.folder
         for run in (resume_again(path, *how), resume_again(path, *how)):
             assert run.state == {"amount": 42, "payee": "alice", "paid": 42, **carried}
@@ -148,12 +149,13 @@ def test_sigkill_after_each_step_of_a_resume_with_an_approval(
     assert len(found) == len(+found) == 5, f"some instants were never hit: {found}"
 
 
-def test_sigkill_after_each_step_of_a_migration(tmp_path: Path) -> None:
+@pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.deep)])
+def test_sigkill_after_each_step_of_a_migration(tmp_path: Path, stride: int) -> None:
     """The state is carried over once, and the run goes on to the question of the new version."""
     place = Place.create(tmp_path / "prepared")
     place.workflow().begin(place.ledger(), THREAD, amount=42).step()
     found: Counter[str] = Counter()
-    for each in killed(resume, tmp_path, "2", prepared=place.path):
+    for each in killed(resume, tmp_path, "2", prepared=place.path, stride=stride):
         left, path = Left.at(each.folder), each.folder
         try:
             question = resume_again(path, "2", 0, "").question

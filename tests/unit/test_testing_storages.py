@@ -23,10 +23,15 @@ class Sound(InMemoryCheckpointStorage):
     """Keeps every claim. Each opening of a folder sees the same records."""
 
     worlds: dict[Path, dict[str, Any]] = {}  # noqa: RUF012
+    looked = 0
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.__dict__ = self.worlds.setdefault(folder, self.__dict__)
+
+    def read(self, thread: str, sequence: int) -> bytes:
+        self.looked = sequence
+        return super().read(thread, sequence)
 
 
 BROKEN: dict[str, tuple[str, type[Sound]]] = {}
@@ -193,7 +198,7 @@ def shows_the_head_too_early(
     self: Any, real: Any, thread: str, sequence: int, *more: Any, **options: Any
 ) -> None:
     self._heads[self._tenant, thread] = max(sequence, self._heads.get((self._tenant, thread), 0))
-    sleep(0.002)
+    until(lambda: self.looked > 0)
     real(thread, sequence, *more, **options)
 
 

@@ -17,6 +17,7 @@ from typing import Any, Final
 from safepoint.places import is_database
 
 _BESIDE: Final = ("-wal", "-shm", "-journal")
+_TABLES = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
 
 
 class Medium(ABC):
@@ -71,9 +72,8 @@ class Medium(ABC):
     def restore(self, snapshot: Medium) -> None:
         """Make this medium hold what the snapshot holds and nothing else."""
         kept = snapshot.everything()
-        for name in self.names():
-            if name not in kept:
-                self.delete(name)
+        for name in {*self.names()}.difference(kept):
+            self.delete(name)
         for name, data in kept.items():
             self.write(name, data)
 
@@ -90,8 +90,11 @@ class Disk(Medium):
 
     def names(self) -> list[str]:
         """Return the path of every file below the folder, links included."""
-        found = [path for path in self.folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-        return sorted(path.relative_to(self.folder).as_posix() for path in found)
+        found = list[str]()
+        for at, folders, files in os.walk(self.folder):
+            links = (each for each in folders if Path(at, each).is_symlink())
+            found += (f"{at}/{each}".removeprefix(f"{self.folder}/") for each in (*files, *links))
+        return sorted(found)
 
     def _read(self, name: str) -> bytes:
         return (self.folder / name).read_bytes()
@@ -99,7 +102,7 @@ class Disk(Medium):
     def write(self, name: str, data: bytes) -> None:
         """Write a file and make the folders above it."""
         path = self.folder / name
-        for folder in reversed([path.parent, *path.parent.parents]):
+        for folder in [] if path.parent.exists() else reversed(path.parents):
             if not folder.exists():
                 folder.mkdir(mode=0o700)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
@@ -184,10 +187,7 @@ class Rows(Medium):
     def _values(self, file: str) -> dict[str, bytes]:
         found = {}
         with self.turn(file) as rows:
-            tables = (
-                "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite%'"
-            )
-            for (name,) in rows.execute(tables).fetchall():
+            for (name,) in rows.execute(_TABLES).fetchall():
                 table = _quoted(name)
                 columns = rows.execute(f"PRAGMA table_info({table})").fetchall()
                 key = " || ' AND ' || ".join(_found_by(rows, table, columns))
