@@ -76,7 +76,7 @@ _OF_THE_THREAD: Final = (EncodeError, DecodeError, LimitExceeded, InvalidId, Con
 _PLAIN: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
 _LINE: Final = b'{"outcome": "'  # each line of a report begins with this
 _NOTHING: Final = "Nothing of this thread was sealed."
-_GONE: Final = f"{_NOTHING} If it was removed on purpose, pass allow_missing_past=True."
+_GONE: Final = f"{_NOTHING} If you removed it: allow_missing_past=True, or --allow-missing-past."
 _VERSION: Final = "1.0"  # of Agent Framework's checkpoints
 
 

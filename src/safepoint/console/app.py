@@ -257,7 +257,7 @@ class Console:
         what: Role = "operator" if subject.question is None else "approver"
         signer = self._operator if what == "operator" else self._approver
         if signer is None:
-            raise ConfigurationError("Nothing is signed here.", "Start it with --key.")
+            raise ConfigurationError("Nothing is signed here.", f"Start it with the {what}'s key.")
         with self._desk(subject) as desk:
             name = desk.owner(signer.key, what)
         acts = partial(self._check, subject, signer.key), partial(self._signed, subject)

@@ -72,7 +72,7 @@ def _files_of(path: str, closed: list[Finding]) -> list[str]:
 
 def _scanned(path: str) -> int:
     if os.path.isdir(path):  # noqa: PTH112  that of Path may raise
-        raise NotFound(f"{shell(path)} contains no file.", "Nothing was looked at.")
+        raise NotFound(f"{shell(path)} contains no file.", "Check the path.")
     found = inspect(path)
     is_none = found.verdict is Verdict.NOT_A_MODEL and Path(path).suffix.lower() in MODEL_NAMES
     if is_none or found.kind is Format.POINTER:

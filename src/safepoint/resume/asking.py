@@ -188,7 +188,7 @@ def check_held(gate: Gate, ledger: Ledger, thread: str) -> None:
             f"{each.by} has held {thread} since {each.at:%Y-%m-%d %H:%M} UTC"
             f"{f': {each.why!a}' if each.why else ''}.",
             f"No step runs. An operator ends it: safepoint release {store}"
-            f" {with_tenant(tenant, thread)} --digest {each.hold}, or answers.release in code.",
+            f" {with_tenant(tenant, thread)} --key KEY --digest {each.hold}, or answers.release.",
             "held",
         )
 

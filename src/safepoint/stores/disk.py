@@ -56,9 +56,7 @@ def require_posix() -> None:
         Unavailable: on Windows, and where files cannot be opened relative to a descriptor.
     """
     if not SUPPORTED:
-        raise Unavailable(
-            "FileCheckpointStorage needs a POSIX system.", "Use SQLiteCheckpointStorage here."
-        )
+        raise Unavailable("This needs a POSIX system: Linux or macOS.", "On Windows, use WSL.")
 
 
 # --- paths
