@@ -56,7 +56,7 @@ SMALL = ModelLimits(tensors=1000, elements=10**6, memory_bytes=10**6)
 
 def planned(data: bytes, limits: ModelLimits = SMALL) -> dict[str, TensorSpec]:
     file = io.BytesIO(data)
-    value, _ = read_model(file, read_directory(file, len(data), limits), limits)
+    value = read_model(file, read_directory(file, len(data), limits), limits).state
     return named_tensors(value, TensorSpec)
 
 

@@ -15,7 +15,7 @@ import shutil
 import stat
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,7 +99,7 @@ def load_checkpoint(
     with open_model(path, limits, keys, name, safe=safe) as model:
         # The literal, and nothing that is only false.
         is_free = safe is False and model.kind is not Format.SAFETENSORS
-        state = _unrestricted(model) if is_free else restricted(model, limits)
+        state = _unrestricted(model) if is_free else restricted(model, limits)[0]
         rest = model.sealed and model.sealed.rest
         return state if rest is None else unpack(state, rest)
 
@@ -132,12 +132,8 @@ def load_tensors(
         CheckpointError: as `load_checkpoint`, but for names that are not data.
     """
     with open_model(path, limits) as model:
-        torch = package()
-        if model.kind is Format.SAFETENSORS:
-            return Tensors(open_tensors(model.file, limits), {})
-        check_runtime(torch)
-        found, left = read_model(model.file, model.members, limits, torch, only_tensors=True)
-        return Tensors(named_tensors(found, torch.Tensor), left)
+        state, left = restricted(model, limits, only_tensors=True)
+        return Tensors(named_tensors(state, package().Tensor), left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,11 +155,6 @@ class ModelFile:
     kind: Format
     members: tuple[Member, ...] = ()
     sealed: Sealed | None = None
-
-    @property
-    def shown(self) -> str:
-        """The path, for a message."""
-        return shell(self.path)
 
 
 @contextmanager
@@ -320,8 +311,15 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
     raise ModelRefused(f"{shell(name)} is {kind.sentence}, and is not loaded.", do)
 
 
-def restricted(model: ModelFile, limits: ModelLimits) -> Any:
-    """Load what can be loaded without running code and nothing else.
+def restricted(
+    model: ModelFile, limits: ModelLimits, *, only_tensors: bool = False
+) -> tuple[Any, Mapping[str, int]]:
+    """Load what can be loaded without running code, and name what was left behind.
+
+    Args:
+        model: the file.
+        limits: what is too large.
+        only_tensors: leave behind what is not data, in place of refusing it.
 
     Raises:
         Unsafe: this PyTorch cannot keep the promise of `weights_only`.
@@ -331,9 +329,10 @@ def restricted(model: ModelFile, limits: ModelLimits) -> Any:
     """
     torch = package()
     if model.kind is Format.SAFETENSORS:
-        return open_tensors(model.file, limits)
+        return open_tensors(model.file, limits), {}
     check_runtime(torch)
-    return read_model(model.file, model.members, limits, torch)[0]
+    found = read_model(model.file, model.members, limits, torch, only_tensors=only_tensors)
+    return found.state, found.left
 
 
 def _unrestricted(model: ModelFile) -> Any:
@@ -356,7 +355,7 @@ def _unrestricted(model: ModelFile) -> Any:
             raise
         # What PyTorch says may quote the file, so it is not repeated.
         raise ModelRefused(
-            f"PyTorch could not load {model.shown} ({type(error).__name__}).",
+            f"PyTorch could not load {shell(model.path)} ({type(error).__name__}).",
             "Nothing was loaded. Load it where the code that made it can be imported. If that is"
             " here, copy the file again.",
         ) from None

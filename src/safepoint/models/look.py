@@ -38,7 +38,7 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Functions, run
+from safepoint.models.machine import Builder, Functions, run
 from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import (
@@ -203,6 +203,7 @@ def identified(
     file: IO[bytes],
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     model: ModelLimits = DEFAULT_MODEL_LIMITS,
+    known: Mapping[int, Scan] = MappingProxyType({}),
 ) -> tuple[Format, tuple[Member, ...]]:
     """Say what a file is, with its members if it is a zip archive. It is left at its beginning.
 
@@ -214,6 +215,7 @@ def identified(
         file: the file.
         limits: how much of a pickle is looked at.
         model: how large a model may be.
+        known: what was found of its pickles before, by where they begin.
 
     Raises:
         ModelRefused: it is two things at once, or has bytes that belong to none.
@@ -230,7 +232,7 @@ def identified(
             members = read_directory(file, size, model)
             kind = _zipped([member.name for member in members])
         else:
-            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits)
+            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits, known)
             if kind is Format.UNKNOWN and _is_tar(head):
                 kind = Format.TAR
             elif ends_as_zip(file, size):
@@ -264,6 +266,8 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Fo
             kind = Format.SAFETENSORS
             # The length of the header is any number, and reads as one or two instructions.
             found = scan(file, limits=limits)
+            if isinstance(found.broken, LimitExceeded):
+                raise found.broken
             if found.asks or (found.stopped and found.opcodes > _CHANCE):
                 raise unclear(
                     "The file is two things at once: a safetensors file, and a pickle up to byte"
@@ -287,9 +291,11 @@ def _zipped(names: list[str]) -> Format:
     return Format.NPZ if names and all(name.endswith(".npy") for name in names) else Format.ZIP
 
 
-def _pickled(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format:
+def _pickled(
+    file: IO[bytes], head: bytes, size: int, limits: PickleLimits, known: Mapping[int, Scan]
+) -> Format:
     end = count = opcodes = 0
-    for found in scans(file, limits):
+    for found in scans(file, limits, known):
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
         if not (found.stopped or count) and _JOBLIB in found.asked:
@@ -542,7 +548,9 @@ class _Inspector:
 
     def __init__(self, file: IO[bytes], size: int, limits: PickleLimits) -> None:
         self._file, self._size, self._limits = file, size, limits
-        self._kind, self._members = identified(file, limits)
+        self._known: dict[int, Scan] = {}  # what was found of its pickles, by where they begin
+        self._begins()
+        self._kind, self._members = identified(file, limits, known=self._known)
         self._pickles: list[Inspected] = []
         self._unseen: list[str] = []
         self._left = limits.data_bytes  # for all that is in it, together
@@ -551,14 +559,26 @@ class _Inspector:
         self._model: str | None = None  # why a PyTorch file is more than tensors
         self._describes = False  # whether this is the pickle that describes the tensors
 
+    def _begins(self) -> None:
+        """Read the pickle that the file begins with: as data, and if it is none, leniently."""
+        head = read_at(self._file, 0, _HEAD)
+        if _PROTO.match(head) and not _MARKS[Format.TORCH_LEGACY].match(head):
+            builder = Builder(PLAIN, self._limits)
+            try:
+                builder.read(read_at(self._file, 0, self._limits.data_bytes + 1))
+                self._known[0] = builder.scan()
+            except CheckpointError:
+                self._known[0] = scan(self._file, limits=self._limits)
+
     def inspection(self) -> Inspection:
         """Look at everything."""
         kind = self._kind
         if kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
             try:
-                value, unchecked = read_model(self._file, self._members)
-                self._tensors, self._model = named_tensors(value, TensorSpec), ""
-                if unchecked:
+                model = read_model(self._file, self._members)
+                self._tensors, self._model = named_tensors(model.state, TensorSpec), ""
+                self._known[model.start] = model.scan()
+                if model.left:
                     self._unseen.append("It holds a sparse tensor, which only a load checks.")
             except CheckpointError as error:
                 self._model = error.what
@@ -672,7 +692,8 @@ class _Inspector:
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = _FOURTH + 1 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
         start, steps, size = 0, 0, data.seek(0, os.SEEK_END)
-        for count, found in enumerate(islice(scans(data, self._limits), most), 1):
+        known = self._known if data is self._file or self._describes else {}
+        for count, found in enumerate(islice(scans(data, self._limits, known), most), 1):
             steps += self._steps(found)
             several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
@@ -700,14 +721,17 @@ class _Inspector:
             reason = found.broken.what
         elif self._describes and self._model is not None:
             reason = self._model
-        else:
+        elif wanted:
+            reason = wanting("pickle", wanted)
+        elif found.opcodes:
             try:
                 run(data, functions=functions, limits=self._limits)
             except CheckpointError as error:
-                reason = wanting("pickle", wanted) if wanted else error.what
+                reason = error.what
         if reason or len(self._pickles) < _LISTED:
-            imports = tuple(sorted(found.imports, key=rank))
-            self._pickles.append(Inspected(where, imports, wanted, reason))
+            imports = {named(*pair) for pair in found.asked} | {*found.unclear}
+            ranked = tuple(sorted(imports, key=lambda name: (rank(name), name)))
+            self._pickles.append(Inspected(where, ranked, wanted, reason))
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
@@ -748,9 +772,6 @@ class _Inspector:
         self._left -= len(objects)
 
     def _safetensors(self) -> None:
-        found = scan(self._file, limits=self._limits)
-        if isinstance(found.broken, LimitExceeded):
-            self._unseen.append("It also reads as a pickle, for longer than was looked at.")
         most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
         try:
             self._tensors = read_table(read_at(self._file, 0, most), self._size)

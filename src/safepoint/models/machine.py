@@ -13,17 +13,27 @@ It works in three steps, each of which has its own bounds.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
-from functools import cache, partial
+from functools import partial
 from types import NoneType
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded
 from safepoint.models.limits import DEFAULT_PICKLE_LIMITS, PickleLimits, over
-from safepoint.models.opcodes import FORMS, INTACT, NOT_DATA, Ref, named, odd, rewritten, unpickled
+from safepoint.models.opcodes import (
+    FORMS,
+    INTACT,
+    NOT_DATA,
+    Ref,
+    Scan,
+    named,
+    odd,
+    rewritten,
+    unpickled,
+)
 
 _UNLISTED: Final = (
     "If it is a dataclass, an Enum or a pydantic model of yours, list it as a type. If it is a"
@@ -66,7 +76,7 @@ class Constant(NamedTuple):
 class Collect(NamedTuple):
     """An entry that makes a set, or a dict, of one list, as pickles before protocol 4 do."""
 
-    form: Literal["set", "frozenset", "dict"]
+    form: type[set[Any] | frozenset[Any] | dict[Any, Any]]
 
 
 class Class(NamedTuple):
@@ -118,13 +128,8 @@ class Drawn:
         """Return how long each list and each dict among the arguments is by now."""
         if self.form != "call":
             return _NONE
-        lists = (part.pairs if type(part) is Drawn else part for part in self.parts)
-        return [len(part) for part in lists if type(part) is list]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        self._only("dict", "call")
-        self.pairs = self.pairs or []
-        self.pairs += (key, value)
+        lists = [part.pairs if type(part) is Drawn else part for part in self.parts]
+        return [len(part) for part in lists if type(part) is list] or _NONE
 
     def add(self, item: Any) -> None:
         """Put an item into a set."""
@@ -139,6 +144,11 @@ class Drawn:
         self.items += items
 
     def __setstate__(self, state: Any) -> None:
+        if type(state) is Drawn and state.form == "pairs":
+            self._only("dict", "call")
+            self.pairs = self.pairs or []
+            self.pairs += state.parts
+            return
         self._only("call")
         if self.state is not None or state is None:
             raise odd("sets attributes twice, or none")
@@ -174,10 +184,16 @@ def run(data: bytes, *, functions: Functions, limits: PickleLimits = DEFAULT_PIC
     return value
 
 
+def _takes_none(does: str) -> DecodeError:
+    return DecodeError(f"The pickle {does}, which takes none.", NOT_DATA)
+
+
 def _drawn(identifier: Any) -> Drawn:
     """Draw what was rewritten."""
     value, number = identifier
     form = FORMS[number]
+    if form in ("dict", "pairs") and len(value) % 2:
+        raise odd("has a key without a value")
     if form == "dict":
         drawn = Drawn("dict")
         drawn.pairs = [*value]
@@ -185,8 +201,9 @@ def _drawn(identifier: Any) -> Drawn:
     return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
 
 
+_SIZED: Final = frozenset([bytes, str])
 _NUMBERS: Final = frozenset([NoneType, bool, int, float])
-_LEAVES: Final = _NUMBERS | {bytes, str}
+_LEAVES: Final = _SIZED | _NUMBERS
 _OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
@@ -196,6 +213,11 @@ _SOME: Final = 64
 class Builder:
     """Builds the value of one pickle after another, within limits for all of them.
 
+    Attributes:
+        asked: the names that the pickles ask for.
+        start: where the last one begins.
+        end: where it ends.
+
     Args:
         functions: what may stand behind a name.
         limits: what is too large, too deep or too many.
@@ -203,6 +225,8 @@ class Builder:
 
     def __init__(self, functions: Functions, limits: PickleLimits) -> None:
         self.functions, self.limits = functions, limits
+        self.asked: dict[Ref, Name] = {}
+        self.start = self.end = 0
         self._done: dict[int, Any] = {}
         self._nodes = self._text = self._deepest = 0
         self._effort = limits.number_keys**2
@@ -213,10 +237,11 @@ class Builder:
             raise over(self.limits, "data_bytes")
         problem: CheckpointError
         try:
-            code, end = rewritten(data, start, self.limits)
-            drawing = unpickled(code, cache(self._named), self.follow)
+            code, self.end = rewritten(data, start, self.limits)
+            self.start = start
+            drawing = unpickled(code, self._named, self.follow)
             self._done.clear()
-            return self.value(drawing, 1), end
+            return self.value(drawing, 1), self.end
         except (RecursionError, MemoryError):
             problem = LimitExceeded(
                 "The pickle's values do not fit into memory, or are nested too deeply.",
@@ -225,14 +250,22 @@ class Builder:
             )
         raise problem
 
+    def scan(self) -> Scan:
+        """Return what `scan` finds in the last pickle."""
+        asked = tuple(self.asked)
+        return Scan(asked, (), 0, bool(asked), stopped=True, goes_on=False, end=self.end)
+
     def _named(self, key: Ref) -> Name:
-        entry = self.entry(key)
-        if entry is None:
-            raise DecodeError(
-                f"The pickle wants {named(*key)}, which is not on the list of what may be built.",
-                _UNLISTED,
-            )
-        return Name(key, entry)
+        if key not in self.asked:
+            entry = self.entry(key)
+            if entry is None:
+                raise DecodeError(
+                    f"The pickle wants {named(*key)}, which is not on the list of what may be"
+                    " built.",
+                    _UNLISTED,
+                )
+            self.asked[key] = Name(key, entry)
+        return self.asked[key]
 
     follow: Callable[[Any], Any] = staticmethod(_drawn)
 
@@ -242,10 +275,7 @@ class Builder:
 
     def persistent(self, identifier: Any) -> Any:  # noqa: ARG002  for those who know ids
         """Return what an id stands for. In plain data there are none."""
-        raise DecodeError(
-            "The pickle uses BINPERSID, which plain data does not need.",
-            "Read it with the program that knows its ids.",
-        )
+        raise DecodeError("The pickle uses BINPERSID, which plain data does not need.", NOT_DATA)
 
     def value(self, part: Any, depth: int) -> Any:
         """Return what was drawn, built. What is shared in the drawing is one object."""
@@ -259,6 +289,9 @@ class Builder:
                 f"The pickle holds {part} itself, which is not data.",
                 "Save a word of your own in its place.",
             )
+        if kind is tuple and _NUMBERS.issuperset(map(type, part)):
+            self._count(1 + len(part), 0, depth + 1)
+            return part
         known = self._done.get(id(part))
         if known is _OPEN:
             raise DecodeError(
@@ -282,7 +315,8 @@ class Builder:
     def _count(self, nodes: int, text: int, depth: int) -> None:
         self._nodes += nodes
         self._text += text
-        self._deepest = max(self._deepest, depth)
+        if depth > self._deepest:
+            self._deepest = depth
         if self._nodes > self.limits.nodes:
             raise over(self.limits, "nodes")
         if self._text > self.limits.text_bytes:
@@ -304,21 +338,15 @@ class Builder:
 
     def values(self, parts: Collection[Any], depth: int) -> list[Any]:
         """Return what was drawn, each built."""
-        if _NUMBERS.issuperset(map(type, parts)):
-            self._count(len(parts), 0, depth)
-            return [*parts]
-        found = []
-        nodes = text = 0
-        for part in parts:
-            kind = type(part)
-            if kind in _LEAVES:
-                nodes += 1
-                text += 0 if kind in _NUMBERS else len(part)
-                found.append(self.text(part) if kind is str else part)
-            else:
-                found.append(self.value(part, depth))
-        self._count(nodes, text, depth)
-        return found
+        leaves = [part for part in parts if type(part) in _LEAVES]
+        sized = [part for part in leaves if type(part) in _SIZED]
+        self._count(len(leaves), sum(map(len, sized)), depth)
+        if not all(part.isascii() for part in sized):
+            for text in (each for each in sized if type(each) is str):
+                self.text(text)
+        if len(leaves) == len(parts):
+            return leaves
+        return [part if type(part) in _LEAVES else self.value(part, depth) for part in parts]
 
     def _made(self, part: Any, kind: type, depth: int) -> Any:
         if kind is list:
@@ -351,25 +379,19 @@ class Builder:
         """Give what a call returned its items and its state."""
         if drawn.pairs:
             if not isinstance(value, dict):
-                raise DecodeError(
-                    f"The pickle puts items into {drawn.target}, which takes none.", NOT_DATA
-                )
+                raise _takes_none(f"puts items into {drawn.target}")
             self._fill(value, drawn.pairs, depth)
         if drawn.items:
-            self.extended(drawn.target, value, self.values(drawn.items, depth + 1))
+            if type(value) is not deque:
+                raise _takes_none(f"appends items to {drawn.target}")
+            value.extend(self.values(drawn.items, depth + 1))
         build = getattr(type(value), "__build__", None)
         if build is not None:
             state = self.value(drawn.state, depth + 1)
             value = self.called(drawn.target, build, [value, state])
         elif drawn.state is not None:
-            raise DecodeError(
-                f"The pickle sets attributes of {drawn.target}, which takes none.", NOT_DATA
-            )
+            raise _takes_none(f"sets attributes of {drawn.target}")
         return value
-
-    def extended(self, target: Any, value: Any, items: list[Any]) -> None:  # noqa: ARG002
-        """Append items to what a call returned. In plain data nothing takes any."""
-        raise DecodeError(f"The pickle appends to {target}, which takes nothing.", NOT_DATA)
 
     def arguments(self, parts: Collection[Any], depth: int) -> list[Any]:
         """Return arguments, built. A name may be one and is handed on as it is."""
@@ -377,32 +399,26 @@ class Builder:
         self._count(0, text, depth)  # what is called may copy it
         return [
             part
-            if type(part) is Name and type(part.entry) not in (Constant, Class)
-            else self.argument(part, depth)
+            if type(part) in _NUMBERS
+            or (type(part) is Name and type(part.entry) not in (Constant, Class))
+            else Builder.value(self, part, depth + 1)  # a storage as it is described
             for part in parts
         ]
-
-    def argument(self, part: Any, depth: int) -> Any:
-        """Return an argument, built."""
-        return self.value(part, depth + 1)
 
     def _collected(self, target: Name, parts: list[Any], depth: int) -> Any:
         form = target.entry.form
         if parts and not (len(parts) == 1 and type(parts[0]) is list):
             raise odd(f"gives {target} something else than one list")
         items = parts[0] if parts else []
-        if form == "dict":
-            if any(type(item) not in (list, tuple) or len(item) != 2 for item in items):
-                raise odd(f"gives {target} something else than pairs")
-            return self._fill({}, [part for item in items for part in item], depth)
-        found = self._distinct(self.keys(items, depth))
-        return found if form == "set" else frozenset(found)
+        if not issubclass(form, dict):
+            return form(self._distinct(self.keys(items, depth)))
+        if any(type(item) not in (list, tuple) or len(item) != 2 for item in items):
+            raise odd(f"gives {target} something else than pairs")
+        return self._fill(form(), [part for item in items for part in item], depth)
 
     def _fill(self, value: dict[Any, Any], pairs: list[Any], depth: int) -> dict[Any, Any]:
         if not pairs:
             return value
-        if len(pairs) % 2:
-            raise odd("has a key without a value")
         keys = self.keys(pairs[::2], depth)
         self._distinct(keys)
         value.update(zip(keys, self.values(pairs[1::2], depth + 1), strict=True))

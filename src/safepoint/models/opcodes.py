@@ -15,7 +15,7 @@ import pickle
 import pickletools
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import IO, Any, Final, NamedTuple
 
@@ -218,7 +218,7 @@ def unpickled(
 
 # --- values --------------------------------------------------------------------------------------
 
-FORMS: Final = ("id", "dict", "frozenset", "new dict", "new set")
+FORMS: Final = ("id", "dict", "frozenset", "new dict", "new set", "pairs")
 """What is rewritten as a persistent id: a pair of what it is made of, and an index in this."""
 
 
@@ -233,12 +233,14 @@ _REWRITTEN: Final = {
     "FROZENSET": _as_id("frozenset", b"t"),
     "EMPTY_DICT": _as_id("new dict", b"N"),
     "EMPTY_SET": _as_id("new set", b"N"),
+    "SETITEM": _as_id("pairs", b"\x86") + b"b",
+    "SETITEMS": _as_id("pairs", b"t") + b"b",  # as a whole, in place of one by one
     "NEWOBJ": b"R",
     "FRAME": b"",
 }
 _PUTS: Final = {"PUT", "BINPUT", "LONG_BINPUT"}
 _MEMO: Final = _PUTS | {"GET", "BINGET", "LONG_BINGET"}
-_MAKES: Final = _REWRITTEN.keys() - {"FRAME"} | {
+_MAKES: Final = _REWRITTEN.keys() - {"FRAME", "SETITEM", "SETITEMS"} | {
     *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE")
 }
 _TEXTS: Final = {
@@ -251,15 +253,10 @@ _VALUES: Final = {
 }
 _KEPT: Final = {"MARK", "MEMOIZE", "PROTO", "STOP", *_MEMO, *_TEXTS}
 _ALLOWED: Final = {
-    *("INT", "LONG", "LONG1", "FLOAT", "BINBYTES8", "GLOBAL", "STACK_GLOBAL", "FRAME", "BUILD"),
-    *("APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS", *_KEPT, *_VALUES, *_MAKES),
+    *("INT", "LONG", "LONG1", "FLOAT", "BINBYTES8", "GLOBAL", "STACK_GLOBAL", "BUILD"),
+    *("APPEND", "APPENDS", "ADDITEMS", *_KEPT, *_VALUES, *_MAKES, *_REWRITTEN),
 }
 _PLAIN: Final = frozenset(_ALLOWED - {*_REWRITTEN, "LONG1", "PROTO", "STOP"})
-_INSTEAD: Final = {
-    **dict.fromkeys(("NEXT_BUFFER", "READONLY_BUFFER", "BYTEARRAY8"), "Save bytes in its place."),
-    "LONG4": "Save an integer of more than 2039 bits as text or as bytes.",
-    **dict.fromkeys(("POP", "POP_MARK"), "Save a state in which no tuple contains itself."),
-}
 _NUMBER: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*")
 _BITS: Final = {"INT": 3, "LONG": 3, "LONG1": 8}  # at least, for each byte of its argument
 
@@ -281,10 +278,7 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
         if info is _RUN:
             continue
         if name not in _ALLOWED:
-            raise DecodeError(
-                f"The pickle uses {name}, which plain data does not need.",
-                _INSTEAD.get(name, NOT_DATA),
-            )
+            raise DecodeError(f"The pickle uses {name}, which plain data does not need.", NOT_DATA)
         if at < frame and (end > frame or name == "FRAME"):
             raise odd("has an instruction that does not fit into its frame", at)
         if name in _MAKES:
@@ -350,7 +344,7 @@ class Scan(NamedTuple):
     Attributes:
         asked: the names that it asks for, module and name.
         unclear: what else it asks for: a name that is only known when it runs.
-        opcodes: how many instructions it has.
+        opcodes: how many instructions it has; 0 of one that was read as data.
         asks: whether an unpickler gets to where it asks for a name, or calls what it asked for.
         stopped: whether an unpickler gets to its STOP, with a value.
         goes_on: whether it gets to the end of what was looked at.
@@ -365,12 +359,7 @@ class Scan(NamedTuple):
     stopped: bool
     goes_on: bool
     end: int
-    broken: CheckpointError | None
-
-    @property
-    def imports(self) -> tuple[str, ...]:
-        """What it asks for, as text, sorted."""
-        return tuple(sorted({named(*pair) for pair in self.asked} | {*self.unclear}))
+    broken: CheckpointError | None = None
 
 
 def scan(file: IO[bytes], start: int = 0, *, limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
@@ -391,11 +380,17 @@ def scan(file: IO[bytes], start: int = 0, *, limits: PickleLimits = DEFAULT_PICK
     return found._replace(end=start + found.end, broken=broken)
 
 
-def scans(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Iterator[Scan]:
-    """Look at the pickles that stand one behind another, up to one that does not end."""
+def scans(file: IO[bytes], limits: PickleLimits, known: Mapping[int, Scan]) -> Iterator[Scan]:
+    """Look at the pickles that stand one behind another, up to one that does not end.
+
+    Args:
+        file: the bytes.
+        limits: how much is looked at.
+        known: what was found before, by where the pickle begins.
+    """
     start, size = 0, file.seek(0, io.SEEK_END)
     while not start or start < size:
-        found = scan(file, start, limits=limits)
+        found = known.get(start) or scan(file, start, limits=limits)
         yield found
         if not found.stopped:
             return
@@ -408,7 +403,7 @@ def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
     The instructions are those of all of them.
     """
     count = 0
-    for found in scans(file, limits):
+    for found in scans(file, limits, {}):
         count += found.opcodes
         if found.asks or count > limits.opcodes:
             break

@@ -28,6 +28,7 @@ from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.tensors import (
     STORED,
     dtype_name,
+    free_name,
     name_problem,
     open_tensors,
     package,
@@ -265,10 +266,7 @@ class _Packer:
             place = (str(tensor.device), start, tensor.dtype, shape, stride, *signs)
         if place in self._names:
             return self._names[place]
-        own = name
-        while own in self.tensors:  # {"a/b": …, "a": {"b": …}}; and 1 and "1" look the same
-            self._times[name] += 1
-            own = f"{name}#{self._times[name] + 1}"
+        own = free_name(name, self.tensors, self._times)
         if len(self.tensors) >= self._limits.tensors:
             raise over(self._limits, "tensors", subject="The state")
         self._names[place] = own

@@ -82,7 +82,6 @@ def strict_json(
     size: int,
     items: int,
     revive: Callable[[dict[str, Any]], Any] | None = None,
-    integer: Callable[[str], int] | None = None,
 ) -> Any:
     """Return what a text says, if it is JSON without a second meaning.
 
@@ -91,7 +90,6 @@ def strict_json(
         size: how many there may be.
         items: how many values there may be.
         revive: makes something else of an object, the inner ones first.
-        integer: makes a number of the text of a whole one, or refuses it.
 
     Raises:
         DecodeError: it is not JSON, has a key twice, or a number that JSON does not have.
@@ -109,9 +107,7 @@ def strict_json(
 
     problem: CheckpointError  # raised below: the error of the parser carries the text along
     try:
-        return json.loads(
-            text.decode(), object_pairs_hook=made, parse_int=integer, parse_constant=_refuse
-        )
+        return json.loads(text.decode(), object_pairs_hook=made, parse_constant=_refuse)
     except RecursionError:
         problem = LimitExceeded("It is nested too deep.", _WHO)
     except CheckpointError:
@@ -231,14 +227,13 @@ PLAIN: Final[Functions] = MappingProxyType(
         ("datetime", "timezone"): made_of(timezone, timedelta, str),
         ("decimal", "Decimal"): made_of(_decimal, str),
         ("_codecs", "encode"): made_of(_encode, str, str),
-        ("collections", "OrderedDict"): Collect("dict"),
+        ("collections", "OrderedDict"): Collect(dict),
         ("collections", "defaultdict"): _default,
         **_UUIDS,
         **{(module, "_reconstructor"): partial(_reconstructor, _UUIDS) for module in _COPYREG},
         **{(module, name): _only_passed for module in _BUILTINS for name in _PASSED},
         **{(module, "bytes"): lambda: b"" for module in _BUILTINS},
-        **{(module, "set"): Collect("set") for module in _BUILTINS},
-        **{(module, "frozenset"): Collect("frozenset") for module in _BUILTINS},
+        **{(m, each.__name__): Collect(each) for m in _BUILTINS for each in (set, frozenset)},
         **{
             (module, cls.__name__): partial(_path, cls)
             for module in _PATHLIB

@@ -19,16 +19,16 @@ import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from types import SimpleNamespace
-from typing import IO, Any, Final, NamedTuple
+from typing import IO, Any, Final, NamedTuple, Self
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, ModelRefused, quoted
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, PickleLimits, malformed, over
 from safepoint.models.machine import Builder, Collect, Constant, Drawn, Name, Raw
 from safepoint.models.opcodes import Ref, named, read_at, scan
 from safepoint.models.plain import PLAIN, made_of
-from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, package
+from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, free_name, package
 from safepoint.models.zips import DESCRIBED, STORED, Member, content
 
 SIZES: Final[Mapping[str, int]] = dict(CODES.values()) | FORMATS["elements"]
@@ -117,8 +117,8 @@ def read_model(
     torch: Any = None,
     *,
     only_tensors: bool = False,
-) -> tuple[Any, Counter[str]]:
-    """Return what a PyTorch file holds, and the names of what was left behind.
+) -> _Reader:
+    """Return what has read a PyTorch file: its `state`, what was `left` behind, what it `asked`.
 
     Args:
         file: the file, open for reading in binary mode, and seekable.
@@ -131,10 +131,12 @@ def read_model(
         ModelRefused: it wants a name that is not data, or is not as `torch.save` writes it.
         LimitExceeded: it is too large, or would build something too large.
     """
-    contents = _archive(file, members, limits) if members else _old(file, limits)
-    reader = _Reader(file, contents, limits, torch, only_tensors)
-    value = reader.model()
-    return value, reader.left
+    if members:
+        return _Reader(file, _archive(file, members, limits), limits, torch, only_tensors).model()
+    contents = _old(file, limits)
+    plan = _Reader(file, contents, limits, None, only_tensors or torch is not None).model()
+    contents.storages = _storages(file, plan, limits)
+    return _Reader(file, contents, limits, torch, only_tensors).model() if torch else plan
 
 
 def named_tensors(state: Any, kind: type) -> dict[str, Any]:
@@ -153,11 +155,7 @@ def named_tensors(state: Any, kind: type) -> dict[str, Any]:
     times: Counter[str] = Counter()
     try:
         for path, tensor in _tensors(state, kind, "", set()):
-            own = name = path or "tensor"
-            while own in tensors:  # {"a/b": …, "a": {"b": …}}
-                times[name] += 1
-                own = f"{name}#{times[name] + 1}"
-            tensors[own] = tensor
+            tensors[free_name(path or "tensor", tensors, times)] = tensor
     except RecursionError:  # through objects that lead back to others
         problem = LimitExceeded("The way to a tensor has too many steps.", "Save a flatter state.")
     else:
@@ -260,7 +258,7 @@ _OLD_VERSION: Final = 1001
 
 
 def _old(file: IO[bytes], limits: ModelLimits) -> _Contents:
-    """Take a file of the old format apart: pickles one after another, and then the storages."""
+    """Look at how a file of the old format begins: with three pickles of numbers."""
     begins = read_at(file, 0, limits.pickle_bytes + 1)
     builder = Builder({}, _within(limits))
     at, first = 0, []
@@ -270,23 +268,26 @@ def _old(file: IO[bytes], limits: ModelLimits) -> _Contents:
     machine = first[2] if type(first[2]) is dict else {}
     if first[1] != _OLD_VERSION or machine.get("little_endian", True) is not True:
         raise _other_order() if first[1] == _OLD_VERSION else malformed("It is of another version.")
-    contents = _Contents(begins, at, None)
-    plan = _Reader(file, contents, limits, None, only_tensors=True)
-    plan.model()
-    contents.storages = {}
-    keys, at = _refusing(partial(Builder({}, _within(limits)).read, begins, plan.end))
+    return _Contents(begins, at, None)
+
+
+def _storages(file: IO[bytes], plan: _Reader, limits: ModelLimits) -> dict[str, tuple[int, int]]:
+    """Find the storages behind the pickles of the old format: each that the plan tells of."""
+    storages: dict[str, tuple[int, int]] = {}
+    read = partial(Builder({}, _within(limits)).read, plan.contents.pickle, plan.end)
+    keys, at = _refusing(read)
     size = file.seek(0, os.SEEK_END)
     for key in keys if type(keys) is list else ():
         storage = plan.said.get(key) if type(key) is str else None
         width = SIZES[storage.dtype or "uint8"] if storage is not None else 1
         (count,) = struct.unpack("<q", read_at(file, at, 8).ljust(8, b"\xff"))
-        if storage is None or key in contents.storages or count * width != storage.nbytes:
+        if storage is None or key in storages or count * width != storage.nbytes:
             raise malformed("The storages of the file are not those that its pickle describes.")
-        contents.storages[key] = at + 8, storage.nbytes
+        storages[key] = at + 8, storage.nbytes
         at += 8 + storage.nbytes
-    if at != size or contents.storages.keys() != plan.said.keys():
+    if at != size or storages.keys() != plan.said.keys():
         raise malformed("The file is cut short, or has bytes that belong to no storage.")
-    return contents
+    return storages
 
 
 def _within(limits: ModelLimits) -> PickleLimits:
@@ -419,26 +420,20 @@ class _Reader(Builder):
         torch: Any,
         only_tensors: bool,
     ) -> None:
-        self._file, self._contents, self._sizes = file, contents, limits
+        self._file, self.contents, self._sizes = file, contents, limits
         self._torch, self._only = torch, only_tensors
         self.left: Counter[str] = Counter()
         self.said: dict[str, _Storage] = {}
         self._filled: dict[str, Any] = {}
         self._views: set[tuple[Any, ...]] = set()
-        self._copied = self._kept = self._checked = self._tensors = self.end = 0
+        self._copied = self._kept = self._checked = self._tensors = 0
         if contents.start:
             self.follow = _drawn_of_old
-        dtypes = {name: self._word(name) for name in SIZES}
-        self._dtypes = {value: name for name, value in dtypes.items()}
-        super().__init__(self._table(dtypes), _within(limits))
+        self._dtypes, values = _values_of(torch)
+        super().__init__({**values, **self._table()}, _within(limits))
 
-    def _word(self, name: str) -> Any:
-        found = getattr(self._torch, name, None)
-        return Word(name) if found is None else found
-
-    def _table(self, dtypes: Mapping[str, Any]) -> dict[Ref, Any]:
+    def _table(self) -> dict[Ref, Any]:
         return {
-            **PLAIN,
             ("torch._utils", "_rebuild_tensor_v2"): self._tensor_v2,
             ("torch._utils", "_rebuild_tensor_v3"): self._tensor_v3,
             ("torch._utils", "_rebuild_parameter"): self._parameter,
@@ -448,35 +443,18 @@ class _Reader(Builder):
             ("torch._utils", "_rebuild_meta_tensor_no_storage"): self._meta,
             ("torch._tensor", "_rebuild_from_type_v2"): Raw(self._typed),
             ("torch.serialization", "_get_layout"): self._layout,
-            ("torch.storage", "UntypedStorage"): _StorageType(None),
-            **{("torch", name): _StorageType(kind) for name, kind in _STORAGES.items()},
-            **{("torch", name): Constant(dtype) for name, dtype in dtypes.items()},
-            **{("torch", name): Constant(self._word(name)) for name in _SCHEMES},
-            **{pair: pair for pair in _CLASSES},
             ("torch", "Size"): self._size,
             ("torch", "device"): self._device,
-            ("collections", "OrderedDict"): _Ordered,
-            ("collections", "Counter"): _counter,
-            ("collections", "defaultdict"): _default,
-            ("collections", "deque"): _deque,
-            ("argparse", "Namespace"): partial(_Attributes, argparse.Namespace),
-            ("types", "SimpleNamespace"): partial(_Attributes, SimpleNamespace),
-            **{(module, "set"): Collect("set") for module in _BUILTINS},
-            **{(module, "complex"): made_of(complex, float, float) for module in _BUILTINS},
-            **{(module, "bytearray"): _bytearray for module in _BUILTINS},
-            **{(module, name): _range for module in _BUILTINS for name in ("range", "xrange")},
-            **{(module, "slice"): _slice for module in _BUILTINS},
             ("numpy", "dtype"): self._dtype,
-            ("numpy", "ndarray"): ("numpy", "ndarray"),
             **{(f"{at}multiarray", "_reconstruct"): self._array for at in _NUMPY},
             **{(f"{at}multiarray", "scalar"): self._scalar for at in _NUMPY},
         }
 
-    def model(self) -> Any:
-        """Return what the file holds."""
-        contents, problem = self._contents, None
+    def model(self) -> Self:
+        """Read what the file holds."""
+        contents, problem = self.contents, None
         try:
-            value, self.end = _refusing(partial(self.read, contents.pickle, contents.start))
+            self.state, _ = _refusing(partial(self.read, contents.pickle, contents.start))
         except ModelRefused as error:
             problem = error
         if problem is not None:
@@ -485,7 +463,7 @@ class _Reader(Builder):
             unlisted = [pair for pair in found.asked if self.entry(pair) is None]
             raise _unsafe(unlisted, found.unclear) if unlisted or found.unclear else problem
         if contents.storages is None:
-            return value
+            return self
         said = {key: storage.nbytes for key, storage in self.said.items()}
         for key in said.keys() | contents.storages.keys():
             _, nbytes = contents.storages.get(key, (0, "missing"))
@@ -496,7 +474,7 @@ class _Reader(Builder):
                 )
         if self.end != len(contents.pickle) and not contents.start:
             raise malformed(f"The pickle ends at byte {self.end}, and something else follows.")
-        return value
+        return self
 
     # What is left behind, in place of being refused.
 
@@ -534,12 +512,6 @@ class _Reader(Builder):
             raise malformed("The file holds a tensor in a set or as a key.")
         return keys
 
-    def extended(self, target: Any, value: Any, items: list[Any]) -> None:
-        """Append to a deque."""
-        if type(value) is not deque:
-            super().extended(target, value, items)
-        value.extend(items)
-
     # Storages, which are the one thing that a model's pickle may refer to.
 
     def value(self, part: Any, depth: int) -> Any:
@@ -555,10 +527,6 @@ class _Reader(Builder):
         dtype = getattr(self._torch, found.dtype)
         return self._torch.storage.TypedStorage(wrap_storage=filled, dtype=dtype, _internal=True)
 
-    def argument(self, part: Any, depth: int) -> Any:
-        """Return an argument, built. A storage is handed on as it is described."""
-        return super().value(part, depth + 1)
-
     def text(self, text: str) -> str:
         """Return a text. Vocabularies have halves of characters in them."""
         return text
@@ -571,7 +539,7 @@ class _Reader(Builder):
                 "The file refers to something that is not the storage of a tensor.",
                 "If you made it, save the model's state_dict instead of the model.",
             )
-        old = len(parts) == 6 and self._contents.start and parts[5] is None
+        old = len(parts) == 6 and self.contents.start and parts[5] is None
         kind, key, device, count = parts[1:5] if len(parts) == 5 or old else (None,) * 4
         if (
             type(kind) is not Name
@@ -595,7 +563,7 @@ class _Reader(Builder):
         if self._torch is None:
             return None
         if storage.key not in self._filled:
-            start, size = (self._contents.storages or {}).get(storage.key, (0, -1))
+            start, size = (self.contents.storages or {}).get(storage.key, (0, -1))
             if size != storage.nbytes:
                 raise malformed(f"The storage {storage.key} has another size, or is missing.")
             try:
@@ -934,16 +902,13 @@ def _deque(items: Any = (), most: Any = None) -> Any:
     return deque(maxlen=most)
 
 
-def _range(*numbers: Any) -> Any:
-    if any(type(number) is not int for number in numbers):
-        raise ValueError
-    return range(*numbers)
+_OF_NUMBERS: Final = (("range", range), ("xrange", range), ("slice", slice))
 
 
-def _slice(*numbers: Any) -> Any:
+def _of_numbers(make: Callable[..., Any], *numbers: Any) -> Any:
     if any(type(number) not in (int, type(None)) for number in numbers):
         raise ValueError
-    return slice(*numbers)
+    return make(*numbers)
 
 
 def _bytearray(data: Any = b"", encoding: Any = None) -> Any:
@@ -974,6 +939,34 @@ def _check_extras(dtype: str, grad: object, hooks: object) -> None:
         raise malformed("A tensor has hooks, or does not say whether it has gradients.")
     if grad and not dtype.startswith(("float", "bfloat", "complex")):
         raise malformed("A tensor of integers asks for gradients.")
+
+
+@cache
+def _values_of(torch: Any) -> tuple[dict[Any, str], dict[Ref, Any]]:
+    """Return the types of elements, each with its name, and the names that need no file.
+
+    Args:
+        torch: PyTorch, None where there is none.
+    """
+    dtypes = {name: getattr(torch, name, Word(name)) for name in SIZES}
+    return {value: name for name, value in dtypes.items()}, {
+        **PLAIN,
+        ("torch.storage", "UntypedStorage"): _StorageType(None),
+        **{("torch", name): _StorageType(kind) for name, kind in _STORAGES.items()},
+        **{("torch", name): Constant(dtype) for name, dtype in dtypes.items()},
+        **{("torch", name): Constant(getattr(torch, name, Word(name))) for name in _SCHEMES},
+        **{pair: pair for pair in _CLASSES},
+        ("collections", "OrderedDict"): Collect(_Ordered),
+        ("collections", "Counter"): _counter,
+        ("collections", "defaultdict"): _default,
+        ("collections", "deque"): _deque,
+        ("argparse", "Namespace"): partial(_Attributes, argparse.Namespace),
+        ("types", "SimpleNamespace"): partial(_Attributes, SimpleNamespace),
+        **{(module, "complex"): made_of(complex, float, float) for module in _BUILTINS},
+        **{(module, "bytearray"): _bytearray for module in _BUILTINS},
+        **{(m, name): partial(_of_numbers, made) for m in _BUILTINS for name, made in _OF_NUMBERS},
+        ("numpy", "ndarray"): ("numpy", "ndarray"),
+    }
 
 
 _KNOWN: Final = frozenset(

@@ -118,7 +118,7 @@ def seal_model(path: str | os.PathLike[str], *, key: SigningKey, name: str | Non
                 disk.put(model.path + ENDING, folder, seal, temp=_temp())
             except FileExistsError:
                 raise Conflict(
-                    f"{model.shown} has a seal already.",
+                    f"{shell(model.path)} has a seal already.",
                     "Verify it instead; to seal the file again, move"
                     f" {shell(model.path + ENDING)} away.",
                 ) from None
@@ -188,7 +188,7 @@ def convert(
     with open_model(source, limits, keys, name) as model:
 
         def write(file: BinaryIO) -> bytes:
-            return write_packed(restricted(model, limits), file, limits)
+            return write_packed(restricted(model, limits)[0], file, limits)
 
         return _publish(path, new, key, write, limits)
 

@@ -14,7 +14,8 @@ import json
 import mmap
 import os
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Container, Mapping
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
 from safepoint.core.errors import DecodeError, LimitExceeded, ModelRefused, missing, quoted
@@ -119,10 +120,6 @@ def read_table(
     metadata = content.pop(_METADATA, {})
     if type(metadata) is not dict or not all(type(text) is str for text in metadata.values()):
         raise _wrong("has metadata that are not texts")
-    try:
-        "".join([*metadata, *metadata.values()]).encode()
-    except UnicodeEncodeError:
-        raise _wrong("has metadata with half a character in it") from None
     if len(content) > limits.tensors:
         raise over(limits, "tensors")
     table = {name: _entry(name, each, start, limits) for name, each in content.items()}
@@ -144,11 +141,9 @@ def _wrong(why: str) -> ModelRefused:
 
 
 def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
-    # Of a whole number other readers refuse that spelling. Few headers pay for the look at each.
-    integer = _integer if b"-0" in header else None
     found: dict[str, Any] = {}
     try:
-        found = strict_json(header, len(header), 15 * limits.tensors + _SPARE, integer=integer)
+        found = strict_json(header, len(header), 15 * limits.tensors + _SPARE)
         is_json = header[:1] == b"{" and header.rstrip(b" ")[-1:] == b"}"
     except LimitExceeded:
         raise over(limits, "tensors") from None
@@ -157,12 +152,6 @@ def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
     if not is_json:
         raise _wrong("has a header that is not JSON, or says a thing twice")
     return found
-
-
-def _integer(text: str) -> int:
-    if text == "-0":
-        raise ValueError
-    return int(text)
 
 
 def name_problem(name: str) -> str | None:
@@ -181,6 +170,21 @@ def name_problem(name: str) -> str | None:
     if ".." in name or "\\" in name or name[0] == "/":
         return "looks like a way out of a folder: it holds '..' or a backslash, or begins with '/'"
     return None
+
+
+def free_name(name: str, taken: Container[str], times: Counter[str]) -> str:
+    """Return a name that is not taken yet: `a/b#2` for a second `a/b`.
+
+    Args:
+        name: what it should be.
+        taken: those that are.
+        times: how often each was asked for, which this counts.
+    """
+    own = name
+    while own in taken:  # {"a/b": …, "a": {"b": …}}; and 1 and "1" look the same
+        times[name] += 1
+        own = f"{name}#{times[name] + 1}"
+    return own
 
 
 def _entry(name: str, found: Any, start: int, limits: ModelLimits) -> TensorEntry:
