@@ -94,8 +94,7 @@ class Contents:
                     file = File(name, *begins)
                     count += 1
                     self.is_sealed = self.is_sealed or _is_pinned(file)
-                    for each in _stored(file):
-                        self.findings.append(each)
+                    self.findings.extend(_stored(file))
         if count and not self.is_sealed:
             self.findings.append(finding("SP02.unsealed", path))
 

@@ -60,8 +60,7 @@ def _lag(ledger: Ledger, thread: str, head: int) -> Iterator[Finding]:
         return
     if anchored is None:
         yield finding("SP15.never-anchored", thread)
-        return
-    if head > anchored.sequence:
+    elif head > anchored.sequence:
         yield finding("SP15.behind", thread, head=head, anchored=anchored)
 
 
