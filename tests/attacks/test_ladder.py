@@ -211,11 +211,7 @@ DEFENCES: dict[str, tuple[Any, str, str]] = {
     "core.codec._ONE_HASH": (sys.maxsize, TOP, "equal-hashes"),
     "core.keys.Key.verify": (genuine, "signed-chain", FORGED),
     "core.keys.Keyring.find": (for_ever, TOP, "everything-in-one-folder retired-key thief-prunes"),
-    "core.chain.View._predecessors": (
-        by_seal_alone,
-        TOP,
-        f"{PAST} stolen-key-undelete",
-    ),
+    "core.chain.View._predecessors": (by_seal_alone, TOP, f"{PAST} stolen-key-undelete"),
     "core.chain.check_follows": (nothing, TOP, "cut-oldest delete-middle reorder splice-branches"),
     "core.chain.check_is": (nothing, TOP, "fork stolen-key-rewrite"),
     "core.chain.refuse_deleted": (nothing, TOP, "undelete-by-number"),

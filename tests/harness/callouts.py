@@ -155,10 +155,7 @@ def pages(root: Path) -> list[Path]:
 
 
 def main(
-    arguments: Sequence[str] | None = None,
-    *,
-    root: Path = ROOT,
-    rules: Mapping[str, Rule] = RULES,
+    arguments: Sequence[str] | None = None, *, root: Path = ROOT, rules: Mapping[str, Rule] = RULES
 ) -> int:
     """Fill in, or check; return 1 if a page was not as it should be."""
     check = "--check" in (sys.argv[1:] if arguments is None else arguments)

@@ -20,14 +20,7 @@ from mkdocs.config import load_config
 from mkdocs.structure.files import get_files
 
 from publish import evidence
-from tests.harness.blocks import (
-    GENERATED,
-    ROOT,
-    SHOWS_CODE,
-    digest,
-    without_fences,
-    written_blocks,
-)
+from tests.harness.blocks import GENERATED, ROOT, SHOWS_CODE, digest, without_fences, written_blocks
 from tests.harness.evidence import FILE, Entry, Read, find, not_run
 from tests.harness.shared import BuildFailed, built
 

@@ -183,6 +183,16 @@ def test_a_part_that_is_refused_hides_nothing_else(
     assert {which, "SP04"} <= {each[:4] for each in ids(out)}
 
 
+def test_a_refused_key_does_not_hide_an_approvers_secret_key(root: Path) -> None:
+    deployed = Deployed(root)
+    (root / "keys/key").chmod(0o644)
+    dana = SigningKey.from_file(root / "people/dana.key", create=True)
+    dana.public.to_file(root / "people/dana.pub")
+    code, out, _ = said("audit", *deployed.arguments(approvers=root / "people"))
+    assert code == 1
+    assert {"SP22.key-mode", "SP19.secret-here"} <= set(ids(out))
+
+
 @pytest.mark.parametrize("name", ["places", "contents", "records"])
 def test_a_check_that_fails_is_said_and_the_others_are_made(
     root: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -158,6 +158,11 @@ def test_each_flaw_is_found_and_what_is_said_mends_it(server: Server, name: str,
         do(server, f"alter database {name} owner to postgres")
 
 
+def test_a_login_of_two_parts_keeps_what_either_needs(server: Server, name: str) -> None:
+    """To revoke it would stop the store: what helps is another login."""
+    assert ids(looked(server, name, "worker", "worker")) == "one-login one-server"
+
+
 @pytest.mark.parametrize("sql", CHANGED)
 def test_each_thing_that_is_not_as_migrate_made_it_is_named(
     server: Server, name: str, sql: str

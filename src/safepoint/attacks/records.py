@@ -10,15 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, get_args
 
-from safepoint.attacks.kit import (
-    Look,
-    attacks,
-    loads,
-    overwrite,
-    save_steps,
-    saved,
-    unnoticed,
-)
+from safepoint.attacks.kit import Look, attacks, loads, overwrite, save_steps, saved, unnoticed
 from safepoint.attacks.medium import Disk
 from safepoint.attacks.outcome import HONEST, WANTED, Miss, step
 from safepoint.attacks.target import Target, Trick, spellings

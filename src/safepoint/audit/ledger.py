@@ -7,7 +7,7 @@ import re
 import stat
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from safepoint.core.anchor import Anchor
 from safepoint.core.chain import scoped
 from safepoint.core.errors import RolledBack, SealBroken, Unavailable, shell
 from safepoint.core.journal import Journal
-from safepoint.core.keys import Hidden, VerifyingKey, parse_key
+from safepoint.core.keys import Hidden, Key, VerifyingKey, parse_key
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import JOURNAL
 from safepoint.resume.approval import Approvers
@@ -86,17 +86,21 @@ def check_keys(ledger: Ledger, counts: Counter[str]) -> Iterator[Finding]:
 
 
 def approvers_apart(ledger: Ledger, approvers: Approvers) -> Iterator[Finding]:
-    """Look whether the approvers' keys are where they belong: the secret with them alone."""
-    names = {key.id: name for name, key in approvers.keys.values()}
-    for key in ledger.keys:
-        if key.id in names:
-            yield finding("SP19.on-keyring", ledger.store, key=key.id, name=names[key.id])
-    yield from _secrets(ledger, approvers, "SP19.secret-here")
+    """Look whether a writer has an approver's key."""
+    for each in (key.id for key in ledger.keys if key.id in approvers.keys):
+        name, _ = approvers.keys[each]
+        yield finding("SP19.on-keyring", ledger.store, key=each, name=name)
 
 
-def _secrets(ledger: Ledger, people: Approvers, which: str) -> Iterator[Finding]:
-    """Look for secret keys of theirs that count, in the folders of public ones and the ledger's."""
-    keys = [*ledger.keys, *(key for _, key in people.keys.values())]
+def check_secrets(ring: Iterable[Key], gate: Gate | None) -> Iterator[Finding]:
+    """Look for secret keys of people that count, in the folders of public ones and of a ring."""
+    if gate is not None:
+        yield from _secrets(ring, gate.approvers, "SP19.secret-here")
+        yield from _secrets(ring, gate.operators, "SP21.open-key")
+
+
+def _secrets(ring: Iterable[Key], people: Approvers, which: str) -> Iterator[Finding]:
+    keys = [*ring, *(key for _, key in people.keys.values())]
     for folder in sorted({key.path.parent for key in keys if key.path is not None}):
         for file in _files_in(folder):
             for key_id in dict.fromkeys(_ids(file)):
@@ -104,15 +108,12 @@ def _secrets(ledger: Ledger, people: Approvers, which: str) -> Iterator[Finding]
                     yield finding(which, str(file), name=people.keys[key_id][0], key=key_id)
 
 
-def check_operators(ledger: Ledger, gate: Gate) -> list[Finding]:
+def check_operators(ledger: Ledger, gate: Gate) -> Iterator[Finding]:
     """Look whether people who approve and hold runs have a desk at which to do it."""
-    found = list(_secrets(ledger, gate.operators, "SP21.open-key"))
-    if gate.approvers.keys:
-        if gate.answers is None:
-            found.append(finding("SP21.no-answers", ledger.store))
-        elif not gate.operators.names:
-            found.append(finding("SP21.no-operator", ledger.store))
-    return found
+    if gate.approvers.keys and gate.answers is None:
+        yield finding("SP21.no-answers", ledger.store)
+    elif gate.approvers.keys and not gate.operators.names:
+        yield finding("SP21.no-operator", ledger.store)
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -30,6 +30,7 @@ from safepoint.audit.ledger import (
     check_journal,
     check_keys,
     check_operators,
+    check_secrets,
 )
 from safepoint.audit.models import check_torch, loads, safety_test
 from safepoint.audit.postgres import check_postgres, tenant_of
@@ -250,6 +251,7 @@ def _verified(
     ledger: Ledger | None, gate: Gate | None, *, is_anchored: bool = True
 ) -> Iterator[Finding]:
     """Verify each record of a store once, and look at how each run came to continue."""
+    yield from check_secrets([] if ledger is None else ledger.keys, gate)
     if ledger is None:
         return
     runs, heads, keys = Runs(gate), dict[tuple[Ledger, str], int](), Counter[str]()

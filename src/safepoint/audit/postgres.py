@@ -308,8 +308,9 @@ def _tenants(store: LoginView) -> Iterator[Finding]:
 
 def _logins(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
     """Look at what each login, and each role of the store, may do by itself and by its roles."""
-    for part, database in seen.items():
-        yield from _able(database, database.login, PARTS[part][2])
+    for database in seen.values():
+        same = [part for part in seen if _is_same(seen[part], database)]
+        yield from _able(database, database.login, [job for part in same for job in PARTS[part][2]])
         for role, job in database.roles.items():
             yield from _able(database, role, (job,)) if role in database.powers else ()
 
@@ -330,12 +331,15 @@ def _shared(seen: Mapping[str, LoginView]) -> Iterator[Finding]:
     """Find one login of two parts, unless its role is for both, and one server."""
     for (one, first), (other, second) in combinations(seen.items(), 2):
         jobs = {each.roles.get(who) for each in (first, second) for who in each.paths(first.login)}
-        is_same = (first.server, first.login) == (second.server, second.login)
-        if is_same and jobs not in ({None, "auditor"}, {None, "approver"}):
+        if _is_same(first, second) and jobs not in ({None, "auditor"}, {None, "approver"}):
             role = _sql(second.role(PARTS[other][2][0]))
             yield finding("SP05.one-login", first.login, one=one, other=other, role=role)
     if "anchor" in seen and seen["anchor"].server == seen["store"].server:
         yield finding("SP05.one-server", seen["anchor"].name)
+
+
+def _is_same(one: LoginView, other: LoginView) -> bool:
+    return (one.server, one.login) == (other.server, other.login)
 
 
 def _revoked(way: Sequence[str]) -> str:

@@ -21,12 +21,7 @@ from threading import Event, Lock, Thread
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from safepoint.core.chain import anchor_errors, storage_errors
-from safepoint.core.errors import (
-    CheckpointError,
-    DecodeError,
-    ThreadDeleted,
-    Unavailable,
-)
+from safepoint.core.errors import CheckpointError, DecodeError, ThreadDeleted, Unavailable
 from safepoint.core.ledger import Ledger
 from safepoint.core.names import ANSWERS, digest_of, thread_text
 from safepoint.places import Store
