@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 import sys
 from importlib.metadata import packages_distributions
@@ -34,5 +35,6 @@ def _plain(name: str) -> str:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(100_000)  # nearly all that a build makes stays
     sys.meta_path.insert(0, ReadersPackages())
     cli(["build", *sys.argv[1:]])
