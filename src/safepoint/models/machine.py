@@ -326,8 +326,6 @@ class Builder:
 
     def text(self, text: str) -> str:
         """Return a text, unless it has half a character in it."""
-        if text.isascii():
-            return text
         try:
             text.encode()
         except UnicodeEncodeError:
@@ -341,9 +339,9 @@ class Builder:
         leaves = [part for part in parts if type(part) in _LEAVES]
         sized = [part for part in leaves if type(part) in _SIZED]
         self._count(len(leaves), sum(map(len, sized)), depth)
-        if not all(part.isascii() for part in sized):
-            for text in (each for each in sized if type(each) is str):
-                self.text(text)
+        for part in sized:
+            if type(part) is str and not part.isascii():
+                self.text(part)
         if len(leaves) == len(parts):
             return leaves
         return [part if type(part) in _LEAVES else self.value(part, depth) for part in parts]

@@ -143,5 +143,5 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
 
 def seal_beside(path: str) -> str | None:
     """Return where the seal of a model file is, links followed, or None if there is nothing."""
-    places = (each + ENDING for each in (path, os.path.realpath(path)))
-    return next(filter(os.path.lexists, places), None)
+    places = (path, os.path.realpath(path)) if os.path.islink(path) else (path,)  # noqa: PTH114
+    return next(filter(os.path.lexists, (each + ENDING for each in places)), None)
