@@ -204,8 +204,7 @@ class Found:
                 return  # and nothing else
         if found.kind is Format.SEALED and not is_seal_of_model(data):
             self.counts["record"] += 1
-            said = {"place": shell(file), "options": "--store and --key"}
-            self.findings.append(finding("SP02.no-key", file, **said))
+            self.findings.append(finding("SP02.no-key", file, place=shell(file)))
         kept = kept_by_others(data) if is_text else None
         if kept is not None:
             self.counts[kept] += 1
