@@ -34,7 +34,7 @@ def models(folder: Path) -> None:
     peers = [f"to torch {torch.__version__}", f"to safetensors {safetensors.__version__}"]
     heads = ["model", "ours, ms", *peers]
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    loading = f"Load a model: sealed on {cores} cores; torch has weights_only=True"
+    loading = f"Load a model on {cores} cores; torch with weights_only=True"
     table(f"{loading}; {RATIO}", heads, loads)
     heads = ["model", "ours, ms", "to torch.load and safetensors alone"]
     table(f"Convert: compared and sealed; {RATIO}", heads, conversions)
