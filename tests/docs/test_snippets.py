@@ -43,8 +43,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     names = [file.relative_to(folder).as_posix() for file in files]
     # A page runs it as well, by a command or, where it stands alone, in a folder of its own.
     runs = metafunc.function is test_a_snippet_runs_by_itself
-    runs_there = r'\.alone .*\n *--8<-- "(.*)"$|^(?:python |mv )(\S*)(?: tests/utils)?$'
-    shown = re.findall(runs_there, pages, re.MULTILINE)
+    shown = re.findall(r'\.alone .*\n *--8<-- "(.*)"$|^python (\S*)$', pages, re.MULTILINE)
     known = {name for pair in shown for name in pair}
     marks = [[pytest.mark.deep] if runs and name in known else [] for name in names]
     given = zip(files, names, marks, strict=True)
