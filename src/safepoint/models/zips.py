@@ -7,6 +7,7 @@ Here both halves must agree, and the members fill the file without a gap.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from safepoint.models.limits import ModelLimits, over
 from safepoint.models.opcodes import read_at
 
 _AGAIN: Final = "Get the file again from its author. Nothing in it was loaded."
+_DAMAGED: Final = "The directory of the archive is damaged, or says two things of one member"
 _HIDDEN: Final = "The archive has bytes that belong to none of its members"
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -30,7 +32,7 @@ _LOCATOR: Final = struct.Struct("<4sLQL")
 _TAIL: Final = _END_64.size + _LOCATOR.size + _END.size
 _ENTRY: Final = struct.Struct("<4s6H3L5H2L")
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
-_DESCRIPTORS: Final = (struct.Struct("<4s3L"), struct.Struct("<4sL2Q"))
+_BEHIND: Final = (struct.Struct("<4s3L"), struct.Struct("<4sL2Q"))
 _MAX_16: Final = 0xFFFF
 _MAX_32: Final = 0xFFFFFFFF
 _ZIP64: Final = 1
@@ -73,14 +75,16 @@ def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Mem
         LimitExceeded: it has too many members.
     """
     count, start, length = _end(file, size, limits)
-    listed = list(_listed(read_exactly(file, start, length), count))
     members: dict[int, Member] = {}
     position = 0
-    for index in sorted(range(count), key=lambda at: listed[at][1].header):
-        raw, member = listed[index]
-        members[index], position = _located(file, raw, member, position, start)
+    try:
+        listed = list(_listed(read_exactly(file, start, length), count))
+        for index in sorted(range(count), key=lambda at: listed[at][1].header):
+            members[index], position = _located(file, *listed[index], position)
+    except struct.error:  # where something is too short
+        position = -1
     if position != start:
-        raise unclear(_HIDDEN)
+        raise unclear(_HIDDEN if position >= 0 else _DAMAGED)
     return tuple(members[index] for index in range(count))
 
 
@@ -124,18 +128,13 @@ def ends_as_zip(file: IO[bytes], size: int) -> bool:
     """
     first = max(0, size - _END.size - _MAX_16)
     tail = read_at(file, first, size - first)
-    at = tail.rfind(b"PK\5\6")
-    while at >= 0:
-        end, record = first + at, tail[at : at + _END.size]
-        if len(record) == _END.size:
-            *_, length, start, _ = _END.unpack(record)
-            if read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
-                return True
-            # Some look for the directory before its end, and others where it says it is.
-            places = (place for place in (end - length, start) if place >= 0)
-            if any(read_at(file, place, 4) == b"PK\1\2" for place in places):
-                return True
-        at = tail.rfind(b"PK\5\6", 0, at)
+    for found in re.finditer(rb"PK\x05\x06(?=.{18})", tail, re.DOTALL):
+        *_, length, start, _ = _END.unpack_from(tail, found.start())
+        end = first + found.start()
+        # Some look for the directory before its end, and others where it says it is.
+        marks = {read_at(file, at, 4) for at in (end - length, start) if at >= 0}
+        if b"PK\1\2" in marks or read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
+            return True
     return False
 
 
@@ -188,35 +187,27 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
     """Read the directory: the name of each member as bytes, and what is said of it."""
     at, seen = 0, set()
     for _ in range(count):
-        if len(data) - at < _ENTRY.size:
-            raise unclear("The directory of the archive is cut short")
         fields = _ENTRY.unpack_from(data, at)
         (signature, _, _, flags, method, _, _, crc, packed, size) = fields[:10]
         (name_length, extra_length, comment, disk, _, attributes, header) = fields[10:]
         names = at + _ENTRY.size
         extra = names + name_length
         at = extra + extra_length + comment
-        if signature != b"PK\1\2" or disk or at > len(data):
-            raise unclear("The directory of the archive is damaged")
-        raw = data[names:extra]
-        name = raw.decode("utf-8", "backslashreplace")
-        if raw in seen:
-            raise unclear(f"Two members of the archive have the name {quoted(name)}")
+        raw, extras = data[names:extra], _extras(data[extra : extra + extra_length])
+        size, packed, header = _widened(extras, size, packed, header)
+        two_sizes = method == STORED and packed != size
+        if signature != b"PK\1\2" or disk or at > len(data) or raw in seen or two_sizes:
+            raise unclear(_DAMAGED)
         seen.add(raw)
-        extras = dict(_extras(data[extra : extra + extra_length]))
-        size, packed, header = _widened(extras.get(_ZIP64, b""), size, packed, header)
-        if method == STORED and packed != size:
-            raise unclear(f"The member {quoted(name)} has two sizes")
+        name = raw.decode("utf-8", "backslashreplace")
         odd = bool(comment) or bool(attributes & 0x10) or raw.endswith(b"/")
         kinds = frozenset(extras)
         yield raw, Member(name, flags, method, crc, packed, size, header, 0, kinds, odd)
     if at != len(data):
-        raise unclear("The directory of the archive has bytes that belong to no entry")
+        raise unclear(_DAMAGED)
 
 
-def _located(
-    file: IO[bytes], raw: bytes, entry: Member, position: int, most: int
-) -> tuple[Member, int]:
+def _located(file: IO[bytes], raw: bytes, entry: Member, position: int) -> tuple[Member, int]:
     """Compare an entry with the header before the member, and tell where the member ends."""
     if entry.header != position:
         raise unclear(f"The member {quoted(entry.name)} overlaps another, or leaves a gap")
@@ -224,63 +215,46 @@ def _located(
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
-    same_way = (flags, method) == (entry.flags, entry.method)
-    if signature != b"PK\3\4" or not same_way or name_length != len(raw) or head[30:] != raw:
-        raise unclear(
-            f"The member {quoted(entry.name)} is another one in the directory of the archive"
-        )
-    extras = dict(_extras(read_exactly(file, after, extra_length)))
-    described = bool(flags & DESCRIBED)
-    same = (entry.crc, entry.packed, entry.size)
-    small = (entry.crc, min(entry.packed, _MAX_32), min(entry.size, _MAX_32))
-    local = (crc, packed, size)
-    if _MAX_32 in local[1:] and local != small:
-        size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
-        local = (crc, packed, size)
-    if local not in (same, small) and not (described and local == (0, 0, 0)):
-        raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
     start = after + extra_length
     end = start + entry.packed
-    if end > most:
-        raise unclear(f"The member {quoted(entry.name)} reaches beyond the archive")
-    if described:
-        for tail in _DESCRIPTORS:
-            if end + tail.size <= most and tail.unpack(read_exactly(file, end, tail.size)) == (
-                b"PK\7\10",
-                *same,
-            ):
-                end += tail.size
-                break
-        else:
-            raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
+    extras = _extras(read_exactly(file, after, extra_length))
+    same = entry.crc, entry.packed, entry.size
+    small = entry.crc, min(entry.packed, _MAX_32), min(entry.size, _MAX_32)
+    if _MAX_32 in (packed, size) and (crc, packed, size) != small:
+        size, packed, _ = _widened(extras, size, packed, 0)
+    fits = (crc, packed, size) in (same, small)
+    if flags & DESCRIBED:
+        forms = _BEHIND if same == small else _BEHIND[1:]
+        behind = [form.pack(b"PK\7\10", *same) for form in forms]
+        found = [each for each in behind if each == read_at(file, end, len(each))]
+        fits = found != [] and (fits or (crc, packed, size) == (0, 0, 0))
+        end += max(map(len, found), default=0)
+    is_this = (signature, flags, method) == (b"PK\3\4", entry.flags, entry.method)
+    if not (fits and is_this and name_length == len(raw) and head.endswith(raw)):
+        raise unclear(f"The member {quoted(entry.name)} is not as the directory says")
     return Member(*entry[:7], start, entry.extras | extras.keys(), entry.odd), end
 
 
-def _widened(wide: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
+def _widened(extras: dict[int, bytes], size: int, packed: int, header: int) -> list[int]:
     """Take those of the three numbers that need more than 32 bits from the extra field."""
     values = [size, packed, header]
     missing = [at for at, value in enumerate(values) if value == _MAX_32]
-    if missing and len(wide) < 8 * len(missing):
-        raise unclear("A member's entry has a size that does not fit it")
-    for at, value in zip(missing, struct.iter_unpack("<Q", wide[: 8 * len(missing)]), strict=True):
-        values[at] = value[0]
-    size, packed, header = values
-    return size, packed, header
+    wide = struct.unpack_from(f"<{len(missing)}Q", extras.get(_ZIP64, b""))
+    for at, value in zip(missing, wide, strict=True):
+        values[at] = value
+    return values
 
 
-def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _extras(data: bytes) -> dict[int, bytes]:
     """Split an extra field into its parts."""
-    at, seen = 0, set()
+    at, found = 0, dict[int, bytes]()
     while at < len(data):
-        if len(data) - at < 4:
-            raise unclear("A member's extra field is damaged")
         kind, length = struct.unpack_from("<2H", data, at)
-        at += 4
-        if kind in seen or len(data) - at < length:
-            raise unclear("A member's extra field is damaged")
-        seen.add(kind)
-        yield kind, data[at : at + length]
-        at += length
+        at += 4 + length
+        if kind in found or at > len(data):
+            raise unclear(_DAMAGED)
+        found[kind] = data[at - length : at]
+    return found
 
 
 def unclear(what: str) -> ModelRefused:
