@@ -127,6 +127,14 @@ def test_nobody_is_told_to_convert_what_convert_refuses(tmp_path: Path, name: st
     assert [each.do.startswith(says) for each in audit(path, rule="SP25")] == [True]
 
 
+def test_a_scan_agrees_with_convert_on_a_path_of_this_machine(tmp_path: Path) -> None:
+    path = tmp_path / "model.pt"
+    torch.save({"weight": torch.ones(2), "best": Path("a/b")}, path)
+    assert inspect(path).do.startswith("Convert it once")
+    convert(path, tmp_path / "new.safetensors", key=KEY)
+    assert load_checkpoint(tmp_path / "new.safetensors", keys=Keyring(KEY))["best"] == Path("a/b")
+
+
 MORE = {
     *("a NumPy array", "a deque", "NumPy scalars", "sets", "a NumPy array of texts", "arguments"),
     *("a path", "times", "bytes", "a defaultdict", "a layout", "a tensor with an attribute"),

@@ -78,8 +78,10 @@ def _scanned(path: str) -> int:
     if is_none or found.kind is Format.POINTER:
         with open_model(path, DEFAULT_MODEL_LIMITS):  # which says what it is
             pass
-    code = "Python code" * (path.endswith(".py") and found.kind is Format.UNKNOWN and found.plain)
-    print(f"{shell(path)} is {code or found.kind.sentence} ({found.size:,} bytes).")
+    what = found.kind.sentence
+    if found.kind is Format.UNKNOWN and found.plain:
+        what = "Python code" if path.endswith(".py") else "no known kind of model"
+    print(f"{shell(path)} is {what} ({found.size:,} bytes).")
     its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
     for each in (pickle for pickle in found.pickles if pickle.said != its_own):
         where = f"{each.where}: " if each.where else ""

@@ -102,7 +102,7 @@ _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 _LOADED_ONLY: Final = re.compile(
     r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
     r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
-    r"|(?P<complex128>ComplexDouble)|^(?P<paths>pathlib)"
+    r"|(?P<complex128>ComplexDouble)|^(?P<pure_paths>pathlib.*\.Pure)"
     r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
 )
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
