@@ -78,9 +78,8 @@ def _scanned(path: str) -> int:
     if is_none or found.kind is Format.POINTER:
         with open_model(path, DEFAULT_MODEL_LIMITS):  # which says what it is
             pass
-    what = found.kind.sentence
-    if found.kind is Format.UNKNOWN and found.plain:
-        what = "Python code" if path.endswith(".py") else "no known kind of model"
+    other = "Python code" if path.endswith(".py") else "no known kind of model"
+    what = other if found.kind is Format.UNKNOWN and found.plain else found.kind.sentence
     print(f"{shell(path)} is {what} ({found.size:,} bytes).")
     its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
     for each in (pickle for pickle in found.pickles if pickle.said != its_own):

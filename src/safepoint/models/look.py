@@ -535,8 +535,7 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         with open_regular(os.path.realpath(source)) as file:
             yield file
     except FileNotFoundError:
-        do = "Check the path. Nothing was loaded."
-        raise NotFound(f"{shown} does not exist.", do) from None
+        raise NotFound(f"{shown} does not exist.", "Check the path. Nothing was loaded.") from None
     except OSError as error:
         if isinstance(error, IsADirectoryError):
             do = f"Name a file in it. See what they are: safepoint scan {shown}"
