@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
 from safepoint.core.errors import ModelRefused, quoted
@@ -63,8 +62,12 @@ class Member(NamedTuple):
     size: int
     header: int
     start: int
-    extras: frozenset[int]
+    extras: tuple[int, ...]
     odd: bool
+
+
+# What the directory says of one. A tuple of such values is none that the garbage collector visits.
+_Entry = tuple[str, int, int, int, int, int, int, tuple[int, ...], bool]
 
 
 def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Member, ...]:
@@ -75,17 +78,17 @@ def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Mem
         LimitExceeded: it has too many members.
     """
     count, start, length = _end(file, size, limits)
-    members: dict[int, Member] = {}
+    members: dict[bytes, Member] = {}
     position = 0
     try:
-        listed = list(_listed(read_exactly(file, start, length), count))
-        for index in sorted(range(count), key=lambda at: listed[at][1].header):
-            members[index], position = _located(file, *listed[index], position)
+        listed = _listed(read_exactly(file, start, length), count)
+        for raw in sorted(listed, key=lambda each: listed[each][6]):
+            members[raw], position = _located(file, raw, listed[raw], position)
     except struct.error:  # where something is too short
         position = -1
     if position != start:
         raise unclear(_HIDDEN if position >= 0 else _DAMAGED)
-    return tuple(members[index] for index in range(count))
+    return tuple(members[raw] for raw in listed)
 
 
 def content(file: IO[bytes], member: Member, most: int) -> bytes:
@@ -183,9 +186,9 @@ def _check_one(file: IO[bytes], place: int, tail: bytes) -> None:
         )
 
 
-def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
+def _listed(data: bytes, count: int) -> dict[bytes, _Entry]:
     """Read the directory: the name of each member as bytes, and what is said of it."""
-    at, seen = 0, set()
+    at, listed = 0, {}
     for _ in range(count):
         fields = _ENTRY.unpack_from(data, at)
         (signature, _, _, flags, method, _, _, crc, packed, size) = fields[:10]
@@ -194,32 +197,33 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
         extra = names + name_length
         at = extra + extra_length + comment
         raw, extras = data[names:extra], _extras(data[extra : extra + extra_length])
-        size, packed, header = _widened(extras, size, packed, header)
+        if _MAX_32 in (size, packed, header):
+            size, packed, header = _widened(extras, size, packed, header)
         two_sizes = method == STORED and packed != size
-        if signature != b"PK\1\2" or disk or at > len(data) or raw in seen or two_sizes:
+        if signature != b"PK\1\2" or disk or at > len(data) or raw in listed or two_sizes:
             raise unclear(_DAMAGED)
-        seen.add(raw)
         name = raw.decode("utf-8", "backslashreplace")
         odd = bool(comment) or bool(attributes & 0x10) or raw.endswith(b"/")
-        kinds = frozenset(extras)
-        yield raw, Member(name, flags, method, crc, packed, size, header, 0, kinds, odd)
+        listed[raw] = name, flags, method, crc, packed, size, header, (*extras,), odd
     if at != len(data):
         raise unclear(_DAMAGED)
+    return listed
 
 
-def _located(file: IO[bytes], raw: bytes, entry: Member, position: int) -> tuple[Member, int]:
+def _located(file: IO[bytes], raw: bytes, entry: _Entry, position: int) -> tuple[Member, int]:
     """Compare an entry with the header before the member, and tell where the member ends."""
-    if entry.header != position:
-        raise unclear(f"The member {quoted(entry.name)} overlaps another, or leaves a gap")
+    name, *_, header, kinds, odd = entry
+    same = entry[3:6]
+    if header != position:
+        raise unclear(f"The member {quoted(name)} overlaps another, or leaves a gap")
     after = position + _LOCAL.size + len(raw)
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
-    start = after + extra_length
-    end = start + entry.packed
     extras = _extras(read_exactly(file, after, extra_length))
-    same = entry.crc, entry.packed, entry.size
-    small = entry.crc, min(entry.packed, _MAX_32), min(entry.size, _MAX_32)
+    start = after + extra_length
+    end = start + same[1]
+    small = same[0], min(same[1], _MAX_32), min(same[2], _MAX_32)
     if _MAX_32 in (packed, size) and (crc, packed, size) != small:
         size, packed, _ = _widened(extras, size, packed, 0)
     fits = (crc, packed, size) in (same, small)
@@ -229,10 +233,10 @@ def _located(file: IO[bytes], raw: bytes, entry: Member, position: int) -> tuple
         found = [each for each in behind if each == read_at(file, end, len(each))]
         fits = found != [] and (fits or (crc, packed, size) == (0, 0, 0))
         end += max(map(len, found), default=0)
-    is_this = (signature, flags, method) == (b"PK\3\4", entry.flags, entry.method)
-    if not (fits and is_this and name_length == len(raw) and head.endswith(raw)):
-        raise unclear(f"The member {quoted(entry.name)} is not as the directory says")
-    return Member(*entry[:7], start, entry.extras | extras.keys(), entry.odd), end
+    said = signature, flags, method, name_length, head[_LOCAL.size :]
+    if not fits or said != (b"PK\3\4", *entry[1:3], len(raw), raw):
+        raise unclear(f"The member {quoted(name)} is not as the directory says")
+    return Member(*entry[:7], start, (*kinds, *extras), odd), end
 
 
 def _widened(extras: dict[int, bytes], size: int, packed: int, header: int) -> list[int]:
