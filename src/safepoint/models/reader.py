@@ -70,7 +70,7 @@ class _Storage(NamedTuple):
     nbytes: int
 
     def __setstate__(self, state: object) -> None:
-        raise odd("sets attributes of a storage")
+        raise odd("changes or sets attributes of what has none")
 
 
 class Left:
@@ -425,8 +425,7 @@ def _drawn_storage(identifier: Any) -> Any:
         is_known = type(kind) is Name and type(kind.entry) is _StorageType
         has_key = type(key) is str and _KEY.fullmatch(key)
         if is_known and has_key and _is_device(device) and _is_size(count):
-            dtype = kind.entry.dtype
-            return _Storage(dtype, key, count * SIZES[dtype or "uint8"])
+            return _Storage(kind.entry.dtype, key, count * SIZES[kind.entry.dtype or "uint8"])
     return Builder.follow(identifier)
 
 
@@ -842,7 +841,7 @@ class _Ordered(OrderedDict[Any, Any]):
 
     def __build__(self, state: object) -> Any:
         """Take the attributes that a module's state_dict has."""
-        made: Any = OrderedDict(self)
+        made: Any = OrderedDict(self) if self else OrderedDict()
         if state is not None:
             if type(state) is not dict or list(state) != ["_metadata"]:
                 raise malformed("An OrderedDict has attributes that a state_dict does not have.")
