@@ -105,7 +105,7 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "arguments": lambda: {**_trained(optim.SGD), "args": argparse.Namespace(lr=0.1, gpu=None)},
     "a dataclass beside tensors": lambda: {"config": Config(), "weight": _WEIGHT},
     "a path": lambda: {"path": pathlib.PurePosixPath("a/b"), "weight": _WEIGHT},
-    "times": lambda: [datetime(2026, 11, 15, tzinfo=UTC), timedelta(seconds=3)],
+    "times": lambda: [datetime(2026, 11, 15, tzinfo=UTC), timedelta(seconds=3), pathlib.Path()],
     "a module": _small,
     "an optimizer": lambda: optim.SGD(_small().parameters(), lr=0.1),
 }

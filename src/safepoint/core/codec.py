@@ -590,7 +590,7 @@ class _Reader:
                 raise DecodeError(
                     f"The encoded state holds the tag {quoted(code or tag)}, which is not"
                     " registered.",
-                    "Register the type that is stored under that name: types=[Invoice].",
+                    "Register the type that is stored under that name, as in types=[Invoice].",
                 )
             return entry.revive(body.decode() if 0 < code <= _LAST_TEXT else self.read(body))
         except _KEPT as problem:

@@ -78,8 +78,9 @@ def _scanned(path: str) -> int:
     if is_none or found.kind is Format.POINTER:
         with open_model(path, DEFAULT_MODEL_LIMITS):  # which says what it is
             pass
-    code = "Python code" * (path.endswith(".py") and found.kind is Format.UNKNOWN and found.plain)
-    print(f"{shell(path)} is {code or found.kind.sentence} ({found.size:,} bytes).")
+    other = "Python code" if path.endswith(".py") else "no known kind of model"
+    what = other if found.kind is Format.UNKNOWN and found.plain else found.kind.sentence
+    print(f"{shell(path)} is {what} ({found.size:,} bytes).")
     its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
     for each in (pickle for pickle in found.pickles if pickle.said != its_own):
         where = f"{each.where}: " if each.where else ""

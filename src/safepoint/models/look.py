@@ -102,7 +102,7 @@ _CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
 _LOADED_ONLY: Final = re.compile(
     r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
     r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
-    r"|(?P<complex128>ComplexDouble)|^(?P<paths>pathlib)"
+    r"|(?P<complex128>ComplexDouble)|^(?P<pure_paths>pathlib.*\.Pure)"
     r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
 )
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
@@ -535,8 +535,7 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         with open_regular(os.path.realpath(source)) as file:
             yield file
     except FileNotFoundError:
-        do = "Check the path. Nothing was loaded."
-        raise NotFound(f"{shown} does not exist.", do) from None
+        raise NotFound(f"{shown} does not exist.", "Check the path. Nothing was loaded.") from None
     except OSError as error:
         if isinstance(error, IsADirectoryError):
             do = f"Name a file in it. See what they are: safepoint scan {shown}"
