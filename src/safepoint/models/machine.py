@@ -27,6 +27,7 @@ from safepoint.models.opcodes import (
     FORMS,
     INTACT,
     NOT_DATA,
+    OURS,
     Ref,
     Scan,
     named,
@@ -96,7 +97,6 @@ class Raw(NamedTuple):
     make: Callable[..., Any]
 
 
-_NONE: Final[list[int]] = []
 Functions = Mapping[Ref, Any]
 """What may stand behind a name. A function whose result has `__build__` gets the state of BUILD."""
 
@@ -122,14 +122,12 @@ class Drawn:
         self.pairs: Any = ()
         self.items: Any = ()
         self.state: Any = None
-        self.sizes = self.measured()
+        self.sizes = self.measured() if parts and target else ()
 
-    def measured(self) -> list[int]:
+    def measured(self) -> tuple[int, ...]:
         """Return how long each list and each dict among the arguments is by now."""
-        if self.form != "call":
-            return _NONE
         lists = [part.pairs if type(part) is Drawn else part for part in self.parts]
-        return [len(part) for part in lists if type(part) is list] or _NONE
+        return tuple([len(part) for part in lists if type(part) is list])
 
     def add(self, item: Any) -> None:
         """Put an item into a set."""
@@ -190,7 +188,9 @@ def _takes_none(does: str) -> DecodeError:
 
 def _drawn(identifier: Any) -> Drawn:
     """Draw what was rewritten."""
-    value, number = identifier
+    if type(identifier) is not tuple or len(identifier) != 3 or identifier[2] is not OURS:
+        return Drawn("id", None, identifier)
+    value, number, _ = identifier
     form = FORMS[number]
     if form in ("dict", "pairs") and len(value) % 2:
         raise odd("has a key without a value")
@@ -198,12 +198,13 @@ def _drawn(identifier: Any) -> Drawn:
         drawn = Drawn("dict")
         drawn.pairs = [*value]
         return drawn
-    return Drawn(form.removeprefix("new "), None, (value,) if form == "id" else value or ())
+    return Drawn(form.removeprefix("new "), None, value or ())
 
 
 _SIZED: Final = frozenset([bytes, str])
 _NUMBERS: Final = frozenset([NoneType, bool, int, float])
 _LEAVES: Final = _SIZED | _NUMBERS
+_HOLDERS: Final = frozenset([list, tuple, Drawn])
 _OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
@@ -228,6 +229,7 @@ class Builder:
         self.asked: dict[Ref, Name] = {}
         self.start = self.end = 0
         self._done: dict[int, Any] = {}
+        self._extents: dict[int, Any] = {}  # numbers alone, which no garbage collector visits
         self._nodes = self._text = self._deepest = 0
         self._effort = limits.number_keys**2
 
@@ -240,7 +242,7 @@ class Builder:
             code, self.end = rewritten(data, start, self.limits)
             self.start = start
             drawing = unpickled(code, self._named, self.follow)
-            self._done.clear()
+            self._done, self._extents = {}, {}
             return self.value(drawing, 1), self.end
         except (RecursionError, MemoryError):
             problem = LimitExceeded(
@@ -292,23 +294,26 @@ class Builder:
         if kind is tuple and _NUMBERS.issuperset(map(type, part)):
             self._count(1 + len(part), 0, depth + 1)
             return part
-        known = self._done.get(id(part))
+        if kind not in _HOLDERS:  # what `follow` drew of an id
+            self._count(1, 0, depth)
+            return self.persistent(part)
+        at = id(part)
+        known = self._extents.get(at)
         if known is _OPEN:
             raise DecodeError(
                 "The pickle has a value that contains itself.",
                 "Save a state without circles: with ids in place of objects.",
             )
         if known is not None:
-            value, nodes, text, height = known
+            nodes, text, height = known
             self._count(nodes, text, depth + height)
-            return value
+            return self._done[at]
         # What it is written out is counted, so that a small file stays small.
-        self._done[id(part)] = _OPEN
-        before, outer, self._deepest = (self._nodes, self._text), self._deepest, depth
+        self._extents[at] = _OPEN
+        nodes, text, outer, self._deepest = self._nodes, self._text, self._deepest, depth
         self._count(1, 0, depth)
-        value = self._made(part, kind, depth)
-        said = self._nodes - before[0], self._text - before[1], self._deepest - depth
-        self._done[id(part)] = value, *said
+        self._done[at] = value = self._made(part, kind, depth)
+        self._extents[at] = self._nodes - nodes, self._text - text, self._deepest - depth
         self._deepest = max(outer, self._deepest)
         return value
 
@@ -351,14 +356,14 @@ class Builder:
             return self.values(part, depth + 1)
         if kind is tuple:
             return tuple(self.values(part, depth + 1))
+        if part.form == "call":
+            return self._call(part, depth)
         if part.form == "dict":
             return self._fill({}, part.pairs, depth)
         if part.form in ("set", "frozenset"):
             found = self._distinct(self.keys(part.parts, depth))
             return found if part.form == "set" else frozenset(found)
-        if part.form == "id":
-            return self.persistent(part)
-        return self._call(part, depth)
+        return self.persistent(part)
 
     def _call(self, drawn: Drawn, depth: int) -> Any:
         target: Any = drawn.target
@@ -385,7 +390,7 @@ class Builder:
             value.extend(self.values(drawn.items, depth + 1))
         build = getattr(type(value), "__build__", None)
         if build is not None:
-            state = self.value(drawn.state, depth + 1)
+            state = None if drawn.state is None else self.value(drawn.state, depth + 1)
             value = self.called(drawn.target, build, [value, state])
         elif drawn.state is not None:
             raise _takes_none(f"sets attributes of {drawn.target}")
@@ -393,8 +398,8 @@ class Builder:
 
     def arguments(self, parts: Collection[Any], depth: int) -> list[Any]:
         """Return arguments, built. A name may be one and is handed on as it is."""
-        text = sum(len(part) for part in parts if type(part) in (str, bytes))
-        self._count(0, text, depth)  # what is called may copy it
+        if not _SIZED.isdisjoint(map(type, parts)):  # what is called may copy it
+            self._count(0, sum(len(part) for part in parts if type(part) in _SIZED), depth)
         return [
             part
             if type(part) in _NUMBERS
@@ -410,6 +415,8 @@ class Builder:
         items = parts[0] if parts else []
         if not issubclass(form, dict):
             return form(self._distinct(self.keys(items, depth)))
+        if not items:
+            return form()
         if any(type(item) not in (list, tuple) or len(item) != 2 for item in items):
             raise odd(f"gives {target} something else than pairs")
         return self._fill(form(), [part for item in items for part in item], depth)

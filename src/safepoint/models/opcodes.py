@@ -17,6 +17,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import repeat
 from typing import IO, Any, Final, NamedTuple
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, quoted
@@ -89,7 +90,7 @@ def read_at(file: IO[bytes], position: int, size: int) -> bytes:
 
 
 _SHORT: Final = 64  # bytes of a text in a run
-_LOW: Final = 0xFFFF  # index of the memo in a run
+_LOW: Final = 0xFFFFF  # index of the memo in a run
 _RUN: Final = _Info("", 0, None, 0, b"")
 _Instruction = tuple[_Info, int, int, int]
 
@@ -100,9 +101,8 @@ def _one_of(names: frozenset[str]) -> tuple[re.Pattern[bytes], re.Pattern[bytes]
     found = []
     for code, info in INSTRUCTIONS.items():
         if info.name in names and not info.lines:
-            argument = (
-                rb"..\0\0" if info.name in ("LONG_BINPUT", "LONG_BINGET") else b".{%d}" % info.size
-            )
+            is_index = info.name in ("LONG_BINPUT", "LONG_BINGET")
+            argument = rb"..[\0-\x0f]\0" if is_index else b".{%d}" % info.size
             if info.length is not None:
                 lengths = [re.escape(n.to_bytes(info.length.size, "little")) for n in range(_SHORT)]
                 argument = b"|".join(b"%b.{%d}" % (each, n) for n, each in enumerate(lengths))
@@ -180,7 +180,7 @@ class _Unpickler(pickle.Unpickler):  # safepoint: allow SL09 it finds what the c
     def __init__(
         self, code: bytes, find: Callable[[Ref], Any], follow: Callable[[Any], Any], encoding: str
     ) -> None:
-        super().__init__(io.BytesIO(code), encoding=encoding)
+        super().__init__(io.BytesIO(code), encoding=encoding, buffers=repeat(OURS))
         self._find, self._follow = find, follow
 
     def find_class(self, module: str, name: str) -> Any:
@@ -218,17 +218,18 @@ def unpickled(
 
 # --- values --------------------------------------------------------------------------------------
 
-FORMS: Final = ("id", "dict", "frozenset", "new dict", "new set", "pairs")
-"""What is rewritten as a persistent id: a pair of what it is made of, and an index in this."""
+FORMS: Final = ("dict", "frozenset", "new dict", "new set", "pairs")
+"""What is rewritten as a persistent id: what it is made of, an index in this, and `OURS`."""
+OURS: Final = object()
+"""What NEXT_BUFFER gives. No data has that instruction, so no id of a file has it within."""
 
 
 def _as_id(form: str, before: bytes = b"") -> bytes:
     """Return instructions that hand what is on the stack to `persistent_load`, with its form."""
-    return before + b"K%c\x86Q" % FORMS.index(form)
+    return before + b"K%c\x97\x87Q" % FORMS.index(form)
 
 
 _REWRITTEN: Final = {
-    "BINPERSID": _as_id("id"),
     "DICT": _as_id("dict", b"t"),
     "FROZENSET": _as_id("frozenset", b"t"),
     "EMPTY_DICT": _as_id("new dict", b"N"),
@@ -240,7 +241,7 @@ _REWRITTEN: Final = {
 }
 _PUTS: Final = {"PUT", "BINPUT", "LONG_BINPUT"}
 _MEMO: Final = _PUTS | {"GET", "BINGET", "LONG_BINGET"}
-_MAKES: Final = _REWRITTEN.keys() - {"FRAME", "SETITEM", "SETITEMS"} | {
+_MAKES: Final = {*_REWRITTEN, "BINPERSID"} - {"FRAME", "SETITEM", "SETITEMS"} | {
     *("EMPTY_LIST", "LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "REDUCE")
 }
 _TEXTS: Final = {

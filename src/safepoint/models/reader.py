@@ -20,13 +20,14 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
+from operator import mul
 from types import SimpleNamespace
 from typing import IO, Any, Final, NamedTuple, Self
 
 from safepoint.core.errors import CheckpointError, DecodeError, LimitExceeded, ModelRefused, quoted
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, PickleLimits, malformed, over
 from safepoint.models.machine import Builder, Collect, Constant, Drawn, Name, Raw
-from safepoint.models.opcodes import Ref, named, read_at, scan
+from safepoint.models.opcodes import Ref, named, odd, read_at, scan
 from safepoint.models.plain import PLAIN, made_of
 from safepoint.models.tensors import CODES, FORMATS, TensorSpec, dtype_name, free_name, package
 from safepoint.models.zips import DESCRIBED, STORED, Member, content
@@ -67,6 +68,9 @@ class _Storage(NamedTuple):
     dtype: str | None
     key: str
     nbytes: int
+
+    def __setstate__(self, state: object) -> None:
+        raise odd("sets attributes of a storage")
 
 
 class Left:
@@ -222,19 +226,23 @@ def _archive(file: IO[bytes], members: tuple[Member, ...], limits: ModelLimits) 
     storages: dict[str, tuple[int, int]] = {}
     inner: dict[str, Member] = {}
     prefix = members[0].name.partition("/")[0]
+    is_folder = _FOLDER.fullmatch(prefix) and prefix.isprintable()
     for member in members:
-        shown = quoted(member.name)
         folder, _, name = member.name.partition("/")
         if member.method != STORED:
-            raise malformed(f"The member {shown} is compressed, which PyTorch does not do.")
+            raise malformed(
+                f"The member {quoted(member.name)} is compressed, which PyTorch does not do."
+            )
         storage = _STORAGE.fullmatch(name)
         said = _MEMBERS.get(name)
         small = b"" if said is None or member.size > _SMALL else content(file, member, _SMALL)
         is_known = storage or name == "data.pkl" or (said and said.fullmatch(small))
         # A reader that takes a member for a folder hands out memory that nobody filled.
-        is_plain = not (member.odd or member.flags & ~_FLAGS or member.extras - _EXTRAS)
-        named_alike = folder == prefix and _FOLDER.fullmatch(folder) and folder.isprintable()
-        if not (is_known and is_plain and named_alike):
+        is_plain = not (
+            member.odd or member.flags & ~_FLAGS or not _EXTRAS.issuperset(member.extras)
+        )
+        if not (is_known and is_plain and is_folder and folder == prefix):
+            shown = quoted(member.name)
             raise malformed(f"The archive has a member that torch.save does not write: {shown}.")
         if small == b"big":
             raise _other_order()
@@ -405,32 +413,39 @@ def wanting(what: str, names: Collection[str]) -> str:
 
 def _drawn_of_old(identifier: Any) -> Any:
     """Draw what was rewritten. The class of a module is an id, with the text of its source."""
-    drawn = Builder.follow(identifier)
-    given: Any = drawn.parts[0] if drawn.form == "id" else None
-    is_class = type(given) is tuple and len(given) == 4 and type(given[1]) is Name
-    return given[1] if is_class and given[0] == "module" else drawn
+    parts = identifier if type(identifier) is tuple else ()
+    if len(parts) == 4 and parts[0] == "module" and type(parts[1]) is Name:
+        return parts[1]
+    # The last part says which storage it is a part of.
+    return _drawn_storage(parts[:5] if len(parts) == 6 and parts[5] is None else identifier)
+
+
+def _drawn_storage(identifier: Any) -> Any:
+    """Draw what was rewritten. The id of a storage is what it says of it."""
+    if type(identifier) is tuple and len(identifier) == 5 and identifier[0] == "storage":
+        _, kind, key, device, count = identifier
+        is_known = type(kind) is Name and type(kind.entry) is _StorageType
+        has_key = type(key) is str and _KEY.fullmatch(key)
+        if is_known and has_key and _is_device(device) and _is_size(count):
+            dtype = kind.entry.dtype
+            return _Storage(dtype, key, count * SIZES[dtype or "uint8"])
+    return Builder.follow(identifier)
 
 
 class _Reader(Builder):
     """Builds what a PyTorch file describes: with PyTorch, or as a plan without it."""
 
     def __init__(
-        self,
-        file: IO[bytes],
-        contents: _Contents,
-        limits: ModelLimits,
-        torch: Any,
-        only_tensors: bool,
+        self, file: IO[bytes], contents: _Contents, limits: ModelLimits, torch: Any, only: bool
     ) -> None:
         self._file, self.contents, self._sizes = file, contents, limits
-        self._torch, self._only = torch, only_tensors
+        self._torch, self._only = torch, only
         self.left: Counter[str] = Counter()
         self.said: dict[str, _Storage] = {}
         self._filled: dict[str, Any] = {}
         self._views: set[tuple[Any, ...]] = set()
         self._copied = self._kept = self._checked = self._tensors = 0
-        if contents.start:
-            self.follow = _drawn_of_old
+        self.follow = _drawn_of_old if contents.start else _drawn_storage
         self._dtypes, values = _values_of(torch)
         super().__init__({**values, **self._table()}, _within(limits))
 
@@ -502,7 +517,8 @@ class _Reader(Builder):
         """Give what a call returned its items and its state. What is left behind takes any."""
         if not isinstance(value, Left):
             return super().finished(drawn, value, depth)
-        self._done[id(drawn)] = value, 0, 0, 0  # an object may hold itself
+        self._done[id(drawn)] = value  # an object may hold itself
+        self._extents[id(drawn)] = 0, 0, 0
         for parts in (drawn.items, drawn.pairs, (drawn.state,)):
             value.given += self.values(parts, depth + 1)
         return value
@@ -533,31 +549,20 @@ class _Reader(Builder):
         """Return a text. Vocabularies have halves of characters in them."""
         return text
 
-    def persistent(self, identifier: Any) -> _Storage:
+    def persistent(self, found: Any) -> Any:
         """Return the storage that an id describes."""
-        parts = identifier.parts[0]
-        if type(parts) is not tuple or parts[:1] != ("storage",):
-            raise ModelRefused(
-                "The file refers to something that is not the storage of a tensor.",
-                "If you made it, save the model's state_dict instead of the model.",
-            )
-        old = len(parts) == 6 and self.contents.start and parts[5] is None
-        kind, key, device, count = parts[1:5] if len(parts) == 5 or old else (None,) * 4
-        if (
-            type(kind) is not Name
-            or type(kind.entry) is not _StorageType
-            or not (type(key) is str and _KEY.fullmatch(key))
-            or not _is_device(device)
-            or not _is_size(count)
-        ):
+        if type(found) is Drawn:
+            if type(found.parts) is not tuple or found.parts[:1] != ("storage",):
+                raise ModelRefused(
+                    "The file refers to something that is not the storage of a tensor.",
+                    "If you made it, save the model's state_dict instead of the model.",
+                )
             raise malformed("The file describes a storage in a way that torch.save does not.")
-        dtype = kind.entry.dtype
-        found = _Storage(dtype, key, count * SIZES[dtype or "uint8"])
         # PyTorch gives the first type of a storage to all its tensors.
-        self._kept += 0 if key in self.said else found.nbytes
-        first = self.said.setdefault(key, found)
+        self._kept += 0 if found.key in self.said else found.nbytes
+        first = self.said.setdefault(found.key, found)
         if first != found and (first.nbytes or found.nbytes):
-            raise malformed(f"The storage {key} is described twice, in different ways.")
+            raise malformed(f"The storage {found.key} is described twice, in different ways.")
         return found
 
     def _bytes(self, storage: _Storage) -> Any:
@@ -593,7 +598,7 @@ class _Reader(Builder):
         if not (_is_size(offset) and _are_sizes(size, stride)):
             raise malformed("A tensor has a size, a stride or an offset that no tensor has.")
         self._count_tensor(size)
-        last = sum((length - 1) * step for length, step in zip(size, stride, strict=True)) + 1
+        last = sum(map(mul, size, stride)) - sum(stride) + 1
         end = offset + (0 if 0 in size else last)
         if end * SIZES[dtype] > storage.nbytes:
             raise malformed(
@@ -601,10 +606,11 @@ class _Reader(Builder):
                 f"{storage.nbytes} bytes."
             )
         # Bound what copies take: a stride of 0 or a small one makes many elements of one.
-        view = (storage.key, dtype, offset, size, stride)
-        if view not in self._views:
+        more = math.prod(size) - last
+        view = (storage.key, dtype, offset, size, stride) if more > 0 else None
+        if view and view not in self._views:
             self._views.add(view)
-            self._copied += max(0, math.prod(size) - last) * SIZES[dtype]
+            self._copied += more * SIZES[dtype]
         if self._copied > self._sizes.memory_bytes:
             raise LimitExceeded(
                 f"The tensors take {self._copied} bytes more when they are copied than the file"
@@ -617,15 +623,13 @@ class _Reader(Builder):
         if self._tensors > self._sizes.tensors:
             raise over(self._sizes, "tensors")
         # An empty tensor too: (2**40, 0) has no elements, and sizes that overflow elsewhere.
-        if math.prod(length or 1 for length in size) > self._sizes.elements:
+        if math.prod(filter(None, size)) > self._sizes.elements:
             subject = f"A tensor of the shape {quoted(tuple(size))}"
             raise over(self._sizes, "elements", subject=subject)
 
-    def _tensor_v2(
-        self, storage: Any, at: Any, size: Any, stride: Any, grad: Any = False, *more: Any
-    ) -> Any:
+    def _tensor_v2(self, storage: Any, *given: Any) -> Any:
         dtype = (storage.dtype or "uint8") if type(storage) is _Storage else ""
-        return self._tensor(dtype, storage, at, size, stride, grad, *more)
+        return self._tensor(dtype, storage, *given)
 
     def _tensor_v3(self, storage: Any, *given: Any) -> Any:
         at, size, stride, grad, hooks, dtype, *more = given
@@ -635,28 +639,20 @@ class _Reader(Builder):
             raise malformed("A tensor of truth values is not described as PyTorch does it.")
         return self._tensor(self._dtypes[dtype], storage, at, size, stride, grad, hooks, *more)
 
-    def _tensor(
-        self,
-        dtype: str,
-        storage: Any,
-        at: Any,
-        size: Any,
-        stride: Any,
-        grad: Any,
-        hooks: Any = None,
-        remarks: Any = None,
-    ) -> Any:
+    def _tensor(self, dtype: str, storage: Any, *given: Any) -> Any:
+        at, size, stride, *more = given
+        grad, hooks, remarks = more + [False, None, None][len(more) :]
         if not dtype or dtype.startswith("q"):
             raise malformed("A tensor has no storage, or is quantized and does not say how.")
         self._sized(dtype, storage, at, size, stride)
         _check_extras(dtype, grad, hooks)
-        # A lazy conjugate or a lazy minus, which PyTorch notes beside the elements.
-        bits = {"conj": dtype.startswith("complex"), "neg": True}
-        if remarks is not None and (
-            type(remarks) is not dict
-            or any(not bits.get(name) or type(bit) is not bool for name, bit in remarks.items())
-        ):
-            raise malformed("A tensor has metadata that PyTorch does not write.")
+        if remarks is not None:
+            # A lazy conjugate or a lazy minus, which PyTorch notes beside the elements.
+            bits = {"conj": dtype.startswith("complex"), "neg": True}
+            if type(remarks) is not dict or any(
+                not bits.get(name) or type(bit) is not bool for name, bit in remarks.items()
+            ):
+                raise malformed("A tensor has metadata that PyTorch does not write.")
         if self._torch is None:
             return TensorSpec(dtype, tuple(size))
         tensor = self._torch.empty(0, dtype=getattr(self._torch, dtype))
@@ -928,7 +924,10 @@ def _is_size(value: object) -> bool:
 
 def _are_sizes(size: Any, stride: Any) -> bool:
     both = isinstance(size, tuple) and isinstance(stride, tuple)
-    return both and len(size) == len(stride) <= _DIMENSIONS and all(map(_is_size, (*size, *stride)))
+    if not (both and len(size) == len(stride) <= _DIMENSIONS):
+        return False
+    numbers = (0, *size, *stride)
+    return {*map(type, numbers)} == {int} and min(numbers) == 0 and max(numbers) <= _LARGEST
 
 
 def _is_device(value: object) -> bool:
@@ -972,5 +971,5 @@ def _values_of(torch: Any) -> tuple[dict[Any, str], dict[Ref, Any]]:
 
 
 _KNOWN: Final = frozenset(
-    _Reader(io.BytesIO(), _Contents(b""), DEFAULT_MODEL_LIMITS, None, only_tensors=False).functions
+    _Reader(io.BytesIO(), _Contents(b""), DEFAULT_MODEL_LIMITS, None, only=False).functions
 )

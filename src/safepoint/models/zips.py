@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
 from safepoint.core.errors import ModelRefused, quoted
@@ -61,8 +60,12 @@ class Member(NamedTuple):
     size: int
     header: int
     start: int
-    extras: frozenset[int]
+    extras: tuple[int, ...]
     odd: bool
+
+
+# What the directory says of one. A tuple of such values is none that the garbage collector visits.
+_Entry = tuple[str, int, int, int, int, int, int, tuple[int, ...], bool]
 
 
 def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Member, ...]:
@@ -73,15 +76,14 @@ def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Mem
         LimitExceeded: it has too many members.
     """
     count, start, length = _end(file, size, limits)
-    listed = list(_listed(read_exactly(file, start, length), count))
-    members: dict[int, Member] = {}
+    listed = _listed(read_exactly(file, start, length), count)
+    members: dict[bytes, Member] = {}
     position = 0
-    for index in sorted(range(count), key=lambda at: listed[at][1].header):
-        raw, member = listed[index]
-        members[index], position = _located(file, raw, member, position, start)
+    for raw in sorted(listed, key=lambda each: listed[each][6]):
+        members[raw], position = _located(file, raw, listed[raw], position, start)
     if position != start:
         raise unclear(_HIDDEN)
-    return tuple(members[index] for index in range(count))
+    return tuple(members[raw] for raw in listed)
 
 
 def content(file: IO[bytes], member: Member, most: int) -> bytes:
@@ -184,9 +186,9 @@ def _check_one(file: IO[bytes], place: int, tail: bytes) -> None:
         )
 
 
-def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
+def _listed(data: bytes, count: int) -> dict[bytes, _Entry]:
     """Read the directory: the name of each member as bytes, and what is said of it."""
-    at, seen = 0, set()
+    at, listed = 0, {}
     for _ in range(count):
         if len(data) - at < _ENTRY.size:
             raise unclear("The directory of the archive is cut short")
@@ -200,49 +202,48 @@ def _listed(data: bytes, count: int) -> Iterator[tuple[bytes, Member]]:
             raise unclear("The directory of the archive is damaged")
         raw = data[names:extra]
         name = raw.decode("utf-8", "backslashreplace")
-        if raw in seen:
+        if raw in listed:
             raise unclear(f"Two members of the archive have the name {quoted(name)}")
-        seen.add(raw)
-        extras = dict(_extras(data[extra : extra + extra_length]))
-        size, packed, header = _widened(extras.get(_ZIP64, b""), size, packed, header)
+        extras = _extras(data[extra : extra + extra_length])
+        if _MAX_32 in (size, packed, header):
+            size, packed, header = _widened(extras.get(_ZIP64, b""), size, packed, header)
         if method == STORED and packed != size:
             raise unclear(f"The member {quoted(name)} has two sizes")
         odd = bool(comment) or bool(attributes & 0x10) or raw.endswith(b"/")
-        kinds = frozenset(extras)
-        yield raw, Member(name, flags, method, crc, packed, size, header, 0, kinds, odd)
+        listed[raw] = name, flags, method, crc, packed, size, header, (*extras,), odd
     if at != len(data):
         raise unclear("The directory of the archive has bytes that belong to no entry")
+    return listed
 
 
 def _located(
-    file: IO[bytes], raw: bytes, entry: Member, position: int, most: int
+    file: IO[bytes], raw: bytes, entry: _Entry, position: int, most: int
 ) -> tuple[Member, int]:
     """Compare an entry with the header before the member, and tell where the member ends."""
-    if entry.header != position:
-        raise unclear(f"The member {quoted(entry.name)} overlaps another, or leaves a gap")
+    name, *_, header, kinds, odd = entry
+    same = entry[3:6]
+    if header != position:
+        raise unclear(f"The member {quoted(name)} overlaps another, or leaves a gap")
     after = position + _LOCAL.size + len(raw)
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
-    same_way = (flags, method) == (entry.flags, entry.method)
-    if signature != b"PK\3\4" or not same_way or name_length != len(raw) or head[30:] != raw:
-        raise unclear(
-            f"The member {quoted(entry.name)} is another one in the directory of the archive"
-        )
-    extras = dict(_extras(read_exactly(file, after, extra_length)))
+    said = signature, flags, method, name_length, head[_LOCAL.size :]
+    if said != (b"PK\3\4", *entry[1:3], len(raw), raw):
+        raise unclear(f"The member {quoted(name)} is another one in the directory of the archive")
+    extras = _extras(read_exactly(file, after, extra_length))
     described = bool(flags & DESCRIBED)
-    same = (entry.crc, entry.packed, entry.size)
-    small = (entry.crc, min(entry.packed, _MAX_32), min(entry.size, _MAX_32))
+    small = (same[0], min(same[1], _MAX_32), min(same[2], _MAX_32))
     local = (crc, packed, size)
     if _MAX_32 in local[1:] and local != small:
         size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
         local = (crc, packed, size)
     if local not in (same, small) and not (described and local == (0, 0, 0)):
-        raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
+        raise unclear(f"The member {quoted(name)} has another size in the directory")
     start = after + extra_length
-    end = start + entry.packed
+    end = start + same[1]
     if end > most:
-        raise unclear(f"The member {quoted(entry.name)} reaches beyond the archive")
+        raise unclear(f"The member {quoted(name)} reaches beyond the archive")
     if described:
         for tail in _DESCRIPTORS:
             if end + tail.size <= most and tail.unpack(read_exactly(file, end, tail.size)) == (
@@ -252,8 +253,8 @@ def _located(
                 end += tail.size
                 break
         else:
-            raise unclear(f"The member {quoted(entry.name)} has another size in the directory")
-    return Member(*entry[:7], start, entry.extras | extras.keys(), entry.odd), end
+            raise unclear(f"The member {quoted(name)} has another size in the directory")
+    return Member(*entry[:7], start, (*kinds, *extras), odd), end
 
 
 def _widened(wide: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
@@ -268,19 +269,19 @@ def _widened(wide: bytes, size: int, packed: int, header: int) -> tuple[int, int
     return size, packed, header
 
 
-def _extras(data: bytes) -> Iterator[tuple[int, bytes]]:
+def _extras(data: bytes) -> dict[int, bytes]:
     """Split an extra field into its parts."""
-    at, seen = 0, set()
+    at, found = 0, {}
     while at < len(data):
         if len(data) - at < 4:
             raise unclear("A member's extra field is damaged")
         kind, length = struct.unpack_from("<2H", data, at)
         at += 4
-        if kind in seen or len(data) - at < length:
+        if kind in found or len(data) - at < length:
             raise unclear("A member's extra field is damaged")
-        seen.add(kind)
-        yield kind, data[at : at + length]
+        found[kind] = data[at : at + length]
         at += length
+    return found
 
 
 def unclear(what: str) -> ModelRefused:
