@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A test that names no number of examples takes it from here; `make fuzz` asks for the long one.
@@ -17,3 +18,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 pytest_plugins = ["tests.harness.plugin", "tests.harness.postgres"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Name a path that does not exist: with -n, pytest only says that no tests ran."""
+    for path in (config.invocation_params.dir / each.partition("::")[0] for each in config.args):
+        if not path.exists():
+            raise pytest.UsageError(f"{path} does not exist.")

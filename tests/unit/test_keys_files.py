@@ -177,7 +177,7 @@ def test_what_is_no_file_of_ours_is_refused(
         refused("", SigningKey.from_file, no_key, create=True)
     make(tmp_path / "key")
     (tmp_path / "soft").symlink_to("key")
-    refused("cannot be opened", load, tmp_path / "soft")
+    refused("Name a file, not a link, or restore its backup.", load, tmp_path / "soft")
     fail(monkeypatch, "read", 5)
     refused("cannot be opened (Input/output error)", load, tmp_path / "key")
 

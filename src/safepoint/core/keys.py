@@ -127,7 +127,7 @@ def read_key_file(path: FilePath, wanted: FileKind | None = None) -> KeyFile:
     except (OSError, ValueError) as error:
         raise Unsafe(
             f"The key file {shown} cannot be opened ({getattr(error, 'strerror', 'not a path')}).",
-            "Check the path, or restore its backup. safepoint new-key or init makes a first one.",
+            "Name a file, not a link, or restore its backup. safepoint new-key or init makes one.",
         ) from None
     return KeyFile(kind, public, text)
 

@@ -300,10 +300,10 @@ def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, l
     if kind not in (Format.EMPTY, Format.POINTER) and (
         (named_safe and not is_safe) or (named_torch and is_safe)
     ):
-        raise ModelRefused(
-            f"{shell(name)} is {kind.sentence}, whatever its name says.",
-            "Nothing was loaded. Ask who named it; if that was you, give it the right ending.",
-        )
+        what = f"{shell(name)} is {kind.sentence}, whatever its name says."
+        ask = "Ask who named it; if that was you, give it the right ending."
+        do = kind.do if kind is Format.UNKNOWN else ask
+        raise ModelRefused(what, f"Nothing was loaded. {do}")
     if kind in _LOADED or not (load or kind is Format.EMPTY):
         return
     see = f"See what it is: safepoint scan {shell(name)}"
