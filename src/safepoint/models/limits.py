@@ -73,23 +73,6 @@ class ModelLimits:
 
 
 DEFAULT_MODEL_LIMITS = ModelLimits()
-_COUNTED: Final = {
-    "data_bytes": "bytes",
-    "opcodes": "instructions",
-    "memo": "numbered values",
-    "integer_bits": "bits in one integer",
-    "nodes": "values, written out",
-    "text_bytes": "bytes of text, written out",
-    "depth": "levels",
-    "key_nodes": "values in one key",
-    "number_keys": "numbers as keys, or too many that share a hash, which may be an attack",
-    "file_bytes": "bytes",
-    "entries": "members",
-    "pickle_bytes": "bytes in its pickle",
-    "tensors": "tensors",
-    "elements": "elements",
-    "header_bytes": "bytes in its header",
-}
 
 
 def malformed(what: str) -> ModelRefused:
@@ -99,15 +82,12 @@ def malformed(what: str) -> ModelRefused:
     )
 
 
-def over(
-    limits: PickleLimits | ModelLimits, name: str, most: int | None = None, subject: str = ""
-) -> LimitExceeded:
+def over(limits: PickleLimits | ModelLimits, name: str, subject: str = "") -> LimitExceeded:
     """Return the error for what is over the limit of that name."""
     kind = type(limits).__name__
     subject = subject or ("The pickle" if kind == "PickleLimits" else "The file")
-    most = getattr(limits, name) if most is None else most
     return LimitExceeded(
-        f"{subject} has more than {most} {_COUNTED[name]}.",
+        f"{subject} is over the limit of {getattr(limits, name)} on its {name.replace('_', ' ')}.",
         f"If it is meant to be that large, raise {kind}.{name}.",
-        "pickle" if isinstance(limits, PickleLimits) else None,
+        "pickle" if kind == "PickleLimits" else None,
     )

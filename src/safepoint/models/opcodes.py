@@ -300,7 +300,7 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
         if count > limits.opcodes:
             raise over(limits, "opcodes")
         if 2 * made > limits.nodes:
-            raise over(limits, "nodes", limits.nodes // 2)
+            raise over(limits, "nodes")
     if name != "STOP":
         raise odd("is cut short", end)
     if frame > end:

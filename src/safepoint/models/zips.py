@@ -7,6 +7,7 @@ Here both halves must agree, and the members fill the file without a gap.
 
 from __future__ import annotations
 
+import re
 import struct
 import zlib
 from typing import IO, Final, NamedTuple
@@ -16,6 +17,7 @@ from safepoint.models.limits import ModelLimits, over
 from safepoint.models.opcodes import read_at
 
 _AGAIN: Final = "Get the file again from its author. Nothing in it was loaded."
+_DAMAGED: Final = "The directory of the archive is damaged, or says two things of one member"
 _HIDDEN: Final = "The archive has bytes that belong to none of its members"
 STORED: Final = 0
 DEFLATED: Final = 8
@@ -29,7 +31,7 @@ _LOCATOR: Final = struct.Struct("<4sLQL")
 _TAIL: Final = _END_64.size + _LOCATOR.size + _END.size
 _ENTRY: Final = struct.Struct("<4s6H3L5H2L")
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
-_DESCRIPTORS: Final = (struct.Struct("<4s3L"), struct.Struct("<4sL2Q"))
+_BEHIND: Final = (struct.Struct("<4s3L"), struct.Struct("<4sL2Q"))
 _MAX_16: Final = 0xFFFF
 _MAX_32: Final = 0xFFFFFFFF
 _ZIP64: Final = 1
@@ -76,13 +78,16 @@ def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Mem
         LimitExceeded: it has too many members.
     """
     count, start, length = _end(file, size, limits)
-    listed = _listed(read_exactly(file, start, length), count)
     members: dict[bytes, Member] = {}
     position = 0
-    for raw in sorted(listed, key=lambda each: listed[each][6]):
-        members[raw], position = _located(file, raw, listed[raw], position, start)
+    try:
+        listed = _listed(read_exactly(file, start, length), count)
+        for raw in sorted(listed, key=lambda each: listed[each][6]):
+            members[raw], position = _located(file, raw, listed[raw], position)
+    except struct.error:  # where something is too short
+        position = -1
     if position != start:
-        raise unclear(_HIDDEN)
+        raise unclear(_HIDDEN if position >= 0 else _DAMAGED)
     return tuple(members[raw] for raw in listed)
 
 
@@ -126,18 +131,13 @@ def ends_as_zip(file: IO[bytes], size: int) -> bool:
     """
     first = max(0, size - _END.size - _MAX_16)
     tail = read_at(file, first, size - first)
-    at = tail.rfind(b"PK\5\6")
-    while at >= 0:
-        end, record = first + at, tail[at : at + _END.size]
-        if len(record) == _END.size:
-            *_, length, start, _ = _END.unpack(record)
-            if read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
-                return True
-            # Some look for the directory before its end, and others where it says it is.
-            places = (place for place in (end - length, start) if place >= 0)
-            if any(read_at(file, place, 4) == b"PK\1\2" for place in places):
-                return True
-        at = tail.rfind(b"PK\5\6", 0, at)
+    for found in re.finditer(rb"PK\x05\x06(?=.{18})", tail, re.DOTALL):
+        *_, length, start, _ = _END.unpack_from(tail, found.start())
+        end = first + found.start()
+        # Some look for the directory before its end, and others where it says it is.
+        marks = {read_at(file, at, 4) for at in (end - length, start) if at >= 0}
+        if b"PK\1\2" in marks or read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
+            return True
     return False
 
 
@@ -190,35 +190,27 @@ def _listed(data: bytes, count: int) -> dict[bytes, _Entry]:
     """Read the directory: the name of each member as bytes, and what is said of it."""
     at, listed = 0, {}
     for _ in range(count):
-        if len(data) - at < _ENTRY.size:
-            raise unclear("The directory of the archive is cut short")
         fields = _ENTRY.unpack_from(data, at)
         (signature, _, _, flags, method, _, _, crc, packed, size) = fields[:10]
         (name_length, extra_length, comment, disk, _, attributes, header) = fields[10:]
         names = at + _ENTRY.size
         extra = names + name_length
         at = extra + extra_length + comment
-        if signature != b"PK\1\2" or disk or at > len(data):
-            raise unclear("The directory of the archive is damaged")
-        raw = data[names:extra]
-        name = raw.decode("utf-8", "backslashreplace")
-        if raw in listed:
-            raise unclear(f"Two members of the archive have the name {quoted(name)}")
-        extras = _extras(data[extra : extra + extra_length])
+        raw, extras = data[names:extra], _extras(data[extra : extra + extra_length])
         if _MAX_32 in (size, packed, header):
-            size, packed, header = _widened(extras.get(_ZIP64, b""), size, packed, header)
-        if method == STORED and packed != size:
-            raise unclear(f"The member {quoted(name)} has two sizes")
+            size, packed, header = _widened(extras, size, packed, header)
+        two_sizes = method == STORED and packed != size
+        if signature != b"PK\1\2" or disk or at > len(data) or raw in listed or two_sizes:
+            raise unclear(_DAMAGED)
+        name = raw.decode("utf-8", "backslashreplace")
         odd = bool(comment) or bool(attributes & 0x10) or raw.endswith(b"/")
         listed[raw] = name, flags, method, crc, packed, size, header, (*extras,), odd
     if at != len(data):
-        raise unclear("The directory of the archive has bytes that belong to no entry")
+        raise unclear(_DAMAGED)
     return listed
 
 
-def _located(
-    file: IO[bytes], raw: bytes, entry: _Entry, position: int, most: int
-) -> tuple[Member, int]:
+def _located(file: IO[bytes], raw: bytes, entry: _Entry, position: int) -> tuple[Member, int]:
     """Compare an entry with the header before the member, and tell where the member ends."""
     name, *_, header, kinds, odd = entry
     same = entry[3:6]
@@ -228,59 +220,44 @@ def _located(
     head = read_exactly(file, position, after - position)
     fields = _LOCAL.unpack_from(head)
     (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
-    said = signature, flags, method, name_length, head[_LOCAL.size :]
-    if said != (b"PK\3\4", *entry[1:3], len(raw), raw):
-        raise unclear(f"The member {quoted(name)} is another one in the directory of the archive")
     extras = _extras(read_exactly(file, after, extra_length))
-    described = bool(flags & DESCRIBED)
-    small = (same[0], min(same[1], _MAX_32), min(same[2], _MAX_32))
-    local = (crc, packed, size)
-    if _MAX_32 in local[1:] and local != small:
-        size, packed, _ = _widened(extras.get(_ZIP64, b""), size, packed, 0)
-        local = (crc, packed, size)
-    if local not in (same, small) and not (described and local == (0, 0, 0)):
-        raise unclear(f"The member {quoted(name)} has another size in the directory")
     start = after + extra_length
     end = start + same[1]
-    if end > most:
-        raise unclear(f"The member {quoted(name)} reaches beyond the archive")
-    if described:
-        for tail in _DESCRIPTORS:
-            if end + tail.size <= most and tail.unpack(read_exactly(file, end, tail.size)) == (
-                b"PK\7\10",
-                *same,
-            ):
-                end += tail.size
-                break
-        else:
-            raise unclear(f"The member {quoted(name)} has another size in the directory")
+    small = same[0], min(same[1], _MAX_32), min(same[2], _MAX_32)
+    if _MAX_32 in (packed, size) and (crc, packed, size) != small:
+        size, packed, _ = _widened(extras, size, packed, 0)
+    fits = (crc, packed, size) in (same, small)
+    if flags & DESCRIBED:
+        forms = _BEHIND if same == small else _BEHIND[1:]
+        behind = [form.pack(b"PK\7\10", *same) for form in forms]
+        found = [each for each in behind if each == read_at(file, end, len(each))]
+        fits = found != [] and (fits or (crc, packed, size) == (0, 0, 0))
+        end += max(map(len, found), default=0)
+    said = signature, flags, method, name_length, head[_LOCAL.size :]
+    if not fits or said != (b"PK\3\4", *entry[1:3], len(raw), raw):
+        raise unclear(f"The member {quoted(name)} is not as the directory says")
     return Member(*entry[:7], start, (*kinds, *extras), odd), end
 
 
-def _widened(wide: bytes, size: int, packed: int, header: int) -> tuple[int, int, int]:
+def _widened(extras: dict[int, bytes], size: int, packed: int, header: int) -> list[int]:
     """Take those of the three numbers that need more than 32 bits from the extra field."""
     values = [size, packed, header]
     missing = [at for at, value in enumerate(values) if value == _MAX_32]
-    if missing and len(wide) < 8 * len(missing):
-        raise unclear("A member's entry has a size that does not fit it")
-    for at, value in zip(missing, struct.iter_unpack("<Q", wide[: 8 * len(missing)]), strict=True):
-        values[at] = value[0]
-    size, packed, header = values
-    return size, packed, header
+    wide = struct.unpack_from(f"<{len(missing)}Q", extras.get(_ZIP64, b""))
+    for at, value in zip(missing, wide, strict=True):
+        values[at] = value
+    return values
 
 
 def _extras(data: bytes) -> dict[int, bytes]:
     """Split an extra field into its parts."""
-    at, found = 0, {}
+    at, found = 0, dict[int, bytes]()
     while at < len(data):
-        if len(data) - at < 4:
-            raise unclear("A member's extra field is damaged")
         kind, length = struct.unpack_from("<2H", data, at)
-        at += 4
-        if kind in found or len(data) - at < length:
-            raise unclear("A member's extra field is damaged")
-        found[kind] = data[at : at + length]
-        at += length
+        at += 4 + length
+        if kind in found or at > len(data):
+            raise unclear(_DAMAGED)
+        found[kind] = data[at - length : at]
     return found
 
 
