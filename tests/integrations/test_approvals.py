@@ -773,3 +773,22 @@ def test_nobody_goes_around_a_hold_by_another_operation_of_langgraph() -> None:
     with pytest.raises(NotOwner, match="has held"):
         office.steps()
     assert office.ran == []
+
+
+def test_a_hold_by_the_id_stops_a_node_that_asks_under_its_second_name() -> None:
+    """An id that is used again has another name in the store: operators hold it by the id."""
+
+    class Late(Graph):
+        def pay(self, saver: SealedSaver) -> Order:
+            self.during("ask")
+            return super().pay(saver)
+
+    office = Late()
+    office.start()
+    office.saver().delete_thread("Order 7")
+    question = office.start()
+    assert question.thread != office.thread
+    office.during = lambda _: office.answers.hold(OPAL, STORE, office.thread)
+    with pytest.raises(NotOwner, match="opal has held"):
+        office.look(DANA.approve(question))
+    assert not office.bank

@@ -319,7 +319,7 @@ def test_the_command_looks_and_verifies(
     lines: list[str] = []
     known = f"database '{name}' (login 'worker')"
     assert run(storage=store) == (2, [*unseen, "SP02.no-key"])
-    assert f"The login of {known} sees only the threads of tenant 'acme'; no" in lines[0]
+    assert f"Of {known}, only the threads of tenant 'acme' were looked" in lines[0]
     anchored = {**sealed, "anchor": anchor}
     assert run(**anchored) == (2, ["SP05.one-server", *unseen])
     # An attacker who is the owner cuts off the newest record: the anchor tells.

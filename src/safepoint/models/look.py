@@ -154,7 +154,7 @@ class Format(StrEnum):
     NPY = "npy", "a NumPy array", _NUMPY
     NPZ = "npz", "an archive of NumPy arrays", _NUMPY
     GGUF = "gguf", "a GGUF model", "Load it with llama.cpp or gguf, which read no pickle."
-    HDF5 = "hdf5", "an HDF5 file, such as Keras wrote before version 3", _H5PY + _KERAS
+    HDF5 = "hdf5", "an HDF5 file, such as Keras writes", _H5PY + _KERAS
     KERAS = "keras", "a Keras model", _KERAS
     ONNX = "onnx", "an ONNX model", "Load it with onnxruntime, which reads no pickle."
     TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."

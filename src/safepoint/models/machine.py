@@ -368,7 +368,7 @@ class Builder:
     def _call(self, drawn: Drawn, depth: int) -> Any:
         target: Any = drawn.target
         entry = target.entry
-        if drawn.sizes != drawn.measured():
+        if drawn.parts and drawn.sizes != drawn.measured():
             raise odd(f"changes what it gave {target}")
         if type(entry) is Collect:
             value = self._collected(target, drawn.parts, depth)

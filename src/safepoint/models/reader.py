@@ -70,7 +70,7 @@ class _Storage(NamedTuple):
     nbytes: int
 
     def __setstate__(self, state: object) -> None:
-        raise odd("sets attributes of a storage")
+        raise odd("changes or sets attributes of what has none")
 
 
 class Left:
@@ -336,11 +336,13 @@ _CLASS: Final = re.compile(
     r"(__main__|models|sklearn(?!\.(externals|conftest|utils\._testing))|torch\.(nn\.modules|optim)"
     r"|torch\.distributed\.checkpoint\.(metadata|filesystem(?=\._StorageInfo\Z))"
     r"|ultralytics\.(nn|utils(?=\.(Iterable|loss|tal)))|joblib\.numpy_pickle(_compat)?"
-    r"|pandas\.(_libs|core\.(frame|series|indexes|internals|arrays|dtypes))"
+    r"|pandas\.(_libs|arrays|core\.(frame|series|indexes|internals|arrays|dtypes))"
     r"|scipy\.(sparse|spatial|stats|interpolate)|zoneinfo|numpy\.random"
-    r"|transformers\.(models|training_args\w*|trainer_utils|configuration_utils)"
+    r"|transformers\.(models|training_args\w*|trainer_utils|trainer_pt_utils|configuration_utils)"
     r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
     r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|sklearn(\.\w+)+\.newObj|argparse\.Namespace"
+    r"|pandas\.(DataFrame|Series|\w*Index|StringDtype)|accelerate\.state\.PartialState"
+    r"|accelerate\.utils\.dataclasses\.DistributedType"
     r"|pandas\.core\.indexes\.\w+\._new_\w+|pandas\._libs(\.\w+)+\._\w*unpickle\w*"
     r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
     r"|numpy\._?core\.numeric\._frombuffer"
@@ -425,8 +427,7 @@ def _drawn_storage(identifier: Any) -> Any:
         is_known = type(kind) is Name and type(kind.entry) is _StorageType
         has_key = type(key) is str and _KEY.fullmatch(key)
         if is_known and has_key and _is_device(device) and _is_size(count):
-            dtype = kind.entry.dtype
-            return _Storage(dtype, key, count * SIZES[dtype or "uint8"])
+            return _Storage(kind.entry.dtype, key, count * SIZES[kind.entry.dtype or "uint8"])
     return Builder.follow(identifier)
 
 
@@ -842,7 +843,7 @@ class _Ordered(OrderedDict[Any, Any]):
 
     def __build__(self, state: object) -> Any:
         """Take the attributes that a module's state_dict has."""
-        made: Any = OrderedDict(self)
+        made: Any = OrderedDict(self) if self else OrderedDict()
         if state is not None:
             if type(state) is not dict or list(state) != ["_metadata"]:
                 raise malformed("An OrderedDict has attributes that a state_dict does not have.")
