@@ -14,7 +14,7 @@ import pytest
 
 from safepoint.core import errors
 from safepoint.core.errors import LimitExceeded, ModelRefused
-from safepoint.models import Format, ModelLimits, TensorSpec, Verdict, inspect
+from safepoint.models import Format, ModelLimits, PickleLimits, TensorSpec, Verdict, inspect
 from safepoint.models.opcodes import scan
 from safepoint.models.reader import named_tensors, read_model
 from safepoint.models.tensors import TensorEntry, read_table
@@ -166,6 +166,14 @@ def test_content_decides_what_a_file_is(what: str, verdict: str, word: str) -> N
     found = inspect(made(what))
     assert found.verdict is Verdict[verdict]
     assert found.what.startswith(word)
+
+
+def test_a_name_behind_many_pickles_is_not_called_clean() -> None:
+    """Behind five million instructions in a zip, os.system went unseen: "not a model", exit 0."""
+    few = PickleLimits(opcodes=100)
+    for data in (b"N." * 60 + RUNS, zip_of("x.dat", b"N." * 60 + RUNS)):
+        found = inspect(data, limits=few)
+        assert (found.plain, found.verdict) == (False, Verdict.NOT_LOOKED_INTO)
 
 
 def test_a_name_that_the_first_look_cuts_is_listed_whole() -> None:
