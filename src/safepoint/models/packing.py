@@ -92,8 +92,11 @@ def pack(
     return packer.tensors, rest
 
 
-def write_packed(state: Any, file: IO[bytes], limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> bytes:
-    """Write the tensors of a state into an open file, compare what is there, and return the rest.
+def write_packed(state: Any, file: IO[bytes], limits: ModelLimits) -> tuple[bytes, int]:
+    """Write the tensors of a state into an open file, and compare what is there.
+
+    Returns:
+        Everything else in it, encoded; and how many tensors there are.
 
     Raises:
         ModelRefused: as `pack`; or what was written is not what the state holds.
@@ -114,7 +117,7 @@ def write_packed(state: Any, file: IO[bytes], limits: ModelLimits = DEFAULT_MODE
                 f"The tensor {quoted(name)} is another one once it is written.",
                 "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
             )
-    return rest
+    return rest, len(written)
 
 
 def unpack(

@@ -139,28 +139,12 @@ def _must(*facts: bool) -> None:
         raise ValueError  # the machine says of which name
 
 
-def _bytes(state: Any, size: int, zone: Any = None) -> bytes:
-    _must(type(state) is bytes and len(state) == size, zone is None or type(zone) is timezone)
-    return bytes(state)
-
-
-def _datetime(state: Any, zone: Any = None) -> datetime:
-    high, low, month, *rest = _bytes(state, 10, zone)  # the highest bit of the month is the fold
-    day, hour, minute, second, *micro = rest
-    clock = hour, minute, second, int.from_bytes(micro, "big")
-    return datetime(high * 256 + low, month & 0x7F, day, *clock, tzinfo=zone, fold=month >> 7)
-
-
-def _date(state: Any) -> date:
-    high, low, month, day = _bytes(state, 4)
-    return date(high * 256 + low, month, day)
-
-
-def _time(state: Any, zone: Any = None) -> time:
-    hour, minute, second, *micro = _bytes(state, 6, zone)
-    return time(
-        hour & 0x7F, minute, second, int.from_bytes(micro, "big"), tzinfo=zone, fold=hour >> 7
-    )
+def _moment(cls: Any, state: Any, *zone: Any) -> Any:
+    """Make a date, a time or both of the bytes that their pickles hold, which it believes."""
+    _must(type(state) is bytes, all(type(each) is timezone for each in zone))
+    made = cls(state, *zone)
+    _must(cls.fromisoformat(made.isoformat()) == made)  # so that no hour is the 200th
+    return made
 
 
 def made_of(make: Callable[..., Any], *kinds: type) -> Callable[..., Any]:
@@ -220,9 +204,7 @@ def _reconstructor(makers: Mapping[Ref, Callable[[], Any]], cls: Any, base: Any,
 _UUIDS: Final[Mapping[Ref, Callable[[], Any]]] = {("uuid", "UUID"): _NewUuid}
 PLAIN: Final[Functions] = MappingProxyType(
     {
-        ("datetime", "datetime"): _datetime,
-        ("datetime", "date"): _date,
-        ("datetime", "time"): _time,
+        **{("datetime", cls.__name__): partial(_moment, cls) for cls in (datetime, date, time)},
         ("datetime", "timedelta"): made_of(timedelta, int, int, int),
         ("datetime", "timezone"): made_of(timezone, timedelta, str),
         ("decimal", "Decimal"): made_of(_decimal, str),

@@ -12,11 +12,10 @@ from __future__ import annotations
 import os
 import re
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from safepoint.core import files
 from safepoint.core.errors import ConfigurationError, Conflict, shell
@@ -25,7 +24,6 @@ from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.models.loading import SAFETENSORS, open_model, restricted
 from safepoint.models.packing import write_packed
 from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
-from safepoint.models.tensors import PREFIX, read_table
 from safepoint.stores import disk
 
 _TEMP: Final = ".safepoint-model-"
@@ -82,8 +80,7 @@ def save_checkpoint(
         ConfigurationError: the name of the file ends otherwise.
     """
     target = _target(path)
-    write = partial(write_packed, state)
-    return _publish(target, name_of(target, name), key, write, app=app).digest
+    return _publish(target, name_of(target, name), key, state, app=app).digest
 
 
 def seal_model(path: str | os.PathLike[str], *, key: SigningKey, name: str | None = None) -> str:
@@ -181,11 +178,7 @@ def convert(
     path = _target(target)
     new = name_of(path, name)
     with open_model(source, limits, keys, name) as model:
-
-        def write(file: BinaryIO) -> bytes:
-            return write_packed(restricted(model, limits)[0], file, limits)
-
-        return _publish(path, new, key, write, limits)
+        return _publish(path, new, key, restricted(model, limits)[0], limits)
 
 
 def _target(path: str | os.PathLike[str]) -> str:
@@ -203,11 +196,11 @@ def _publish(
     path: str,
     model: str,
     key: SigningKey,
-    write: Callable[[BinaryIO], bytes],
+    state: Any,
     limits: ModelLimits = DEFAULT_MODEL_LIMITS,
     app: str = "",
 ) -> Converted:
-    """Let `write` fill a file and return the rest, look at it as a reader will, and seal it.
+    """Write a state into a file, and seal it with the rest.
 
     Raises:
         Conflict: something of that name is there.
@@ -223,11 +216,8 @@ def _publish(
         try:
             with os.fdopen(fd, "r+b", buffering=0) as file:
                 os.fchmod(fd, 0o600)  # whatever the umask
-                rest = write(file)
+                rest, tensors = write_packed(state, file, limits)
                 size = file.seek(0, os.SEEK_END)
-                length = int.from_bytes(os.pread(fd, PREFIX, 0), "little")
-                head = os.pread(fd, PREFIX + min(length, limits.header_bytes), 0)
-                tensors = len(read_table(head, size, limits))
                 sealed = Sealed(model, digest(file, size), size, rest)
                 os.fsync(fd)
                 with disk.locked(folder, parent):

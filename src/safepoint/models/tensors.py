@@ -16,9 +16,10 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Container, Mapping
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple
 
-from safepoint.core.errors import DecodeError, LimitExceeded, ModelRefused, missing, quoted
+from safepoint.core.errors import DecodeError, ModelRefused, missing, quoted
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
 from safepoint.models.plain import strict_json
 from safepoint.rules import package_toml
@@ -109,12 +110,10 @@ def read_table(
         LimitExceeded: the header is too large, or describes too many or too large tensors.
     """
     length = int.from_bytes(head[:PREFIX], "little")
-    if size < PREFIX or len(head) < PREFIX:
-        raise _wrong("ends before its header")
     if length > limits.header_bytes:
         raise over(limits, "header_bytes")
     start = PREFIX + length
-    if start > min(size, len(head)):
+    if start > min(size, len(head)):  # or before all of its length
         raise _wrong("ends before its header does")
     content = _parsed(bytes(head[PREFIX:start]), limits)
     metadata = content.pop(_METADATA, {})
@@ -139,18 +138,12 @@ def _wrong(why: str) -> ModelRefused:
     return ModelRefused(f"The safetensors file {why}.", _DO)
 
 
-def _parsed(header: bytes, limits: ModelLimits) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    try:
+def _parsed(header: bytes, limits: ModelLimits) -> Any:
+    with suppress(DecodeError):
         found = strict_json(header, len(header), 15 * limits.tensors + _SPARE)
-        is_json = header[:1] == b"{" and header.rstrip(b" ")[-1:] == b"}"
-    except LimitExceeded:
-        raise over(limits, "tensors") from None
-    except DecodeError:
-        is_json = False
-    if not is_json:
-        raise _wrong("has a header that is not JSON, or says a thing twice")
-    return found
+        if header[:1] == b"{" and header.rstrip(b" ")[-1:] == b"}":
+            return found
+    raise _wrong("has a header that is not JSON, or says a thing twice")
 
 
 def name_problem(name: str) -> str | None:
