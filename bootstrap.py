@@ -101,8 +101,7 @@ def set_up(lock: int, extent: str) -> None:
                 " apt install python3-venv), or name another Python: make PYTHON=python3.12"
             )
         version = platform.python_version()
-        time = "some seconds" if extent == "site" else "a minute or two"
-        print(f"Setting up .venv with Python {version}: {time}, once.", flush=True)
+        print(f"Setting up .venv with Python {version}: a minute or two, once.", flush=True)
         if VENV.exists():
             shutil.rmtree(VENV)
         run("creating .venv", lock, sys.executable, "-m", "venv", VENV)

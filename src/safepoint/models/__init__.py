@@ -6,12 +6,7 @@ save one, `save_checkpoint`. To get old state out of pickles, read it once, as d
 
 from __future__ import annotations
 
-from safepoint.models.limits import (
-    DEFAULT_MODEL_LIMITS,
-    DEFAULT_PICKLE_LIMITS,
-    ModelLimits,
-    PickleLimits,
-)
+from safepoint.models.limits import ModelLimits, PickleLimits
 from safepoint.models.loading import UnrestrictedLoad, load_checkpoint, load_tensors
 from safepoint.models.look import Format, Inspected, Inspection, Verdict, inspect
 from safepoint.models.plain import read_pickle
@@ -20,8 +15,6 @@ from safepoint.models.saving import Converted, convert, save_checkpoint, seal_mo
 from safepoint.models.tensors import TensorSpec
 
 __all__ = [
-    "DEFAULT_MODEL_LIMITS",
-    "DEFAULT_PICKLE_LIMITS",
     "Converted",
     "Format",
     "Inspected",

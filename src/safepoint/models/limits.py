@@ -73,6 +73,13 @@ class ModelLimits:
 
 
 DEFAULT_MODEL_LIMITS = ModelLimits()
+_WORDS: Final = {
+    "depth": "levels",
+    "entries": "members",
+    "memo": "numbered values",
+    "nodes": "values, written out",
+    "number_keys": "keys that are numbers, or that share a hash, which may be an attack",
+}
 
 
 def malformed(what: str) -> ModelRefused:
@@ -86,8 +93,9 @@ def over(limits: PickleLimits | ModelLimits, name: str, subject: str = "") -> Li
     """Return the error for what is over the limit of that name."""
     kind = type(limits).__name__
     subject = subject or ("The pickle" if kind == "PickleLimits" else "The file")
+    words = _WORDS.get(name) or name.replace("_", " ")
     return LimitExceeded(
-        f"{subject} is over the limit of {getattr(limits, name)} on its {name.replace('_', ' ')}.",
+        f"{subject} has more than {getattr(limits, name)} {words}.",
         f"If it is meant to be that large, raise {kind}.{name}.",
         "pickle" if kind == "PickleLimits" else None,
     )

@@ -39,7 +39,7 @@ from safepoint.models.limits import (
     over,
 )
 from safepoint.models.machine import Builder, Functions, run
-from safepoint.models.opcodes import Scan, asks, named, read_at, scan, scans
+from safepoint.models.opcodes import Scan, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import (
     advice,
@@ -160,8 +160,7 @@ class Format(StrEnum):
     TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
     SAVED_MODEL = "saved-model", "a program, a SavedModel of TensorFlow", _PROGRAM
     SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
-    COMPRESSED = "compressed", "compressed data", _PACKED
-    TAR = "tar", "a tar archive", _PACKED
+    PACKED = "packed", "packed data, such as tar or gzip", _PACKED
     JSON = "json", "JSON", "It is text. Ask for the model itself."
     UNKNOWN = "unknown", "of an unknown format", _UNKNOWN
     UNCLEAR = "unclear", "of no clear format"
@@ -170,8 +169,8 @@ class Format(StrEnum):
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
 """How a record begins, or what `prune` left: a line with a sequence, and the format."""
 _MARKS: Final = {
-    Format.COMPRESSED: re.compile(
-        rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
+    Format.PACKED: re.compile(
+        rb".{257}ustar|BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
         rb"|\x5d\0\0.{10}|\x89LZO\0|LZIP|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x1f\x8b|\x02\x21\x4c\x18"
         rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY|ZF0x[0-9a-f]",
         re.DOTALL,
@@ -194,7 +193,7 @@ _MARKS: Final = {
 _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
 _ELSEWHERE: Final = {
     *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
-    *(Format.COMPRESSED, Format.TORCH_EXPORT, Format.SAVED_MODEL, Format.TAR, Format.POINTER),
+    *(Format.PACKED, Format.TORCH_EXPORT, Format.SAVED_MODEL, Format.POINTER),
 }
 """What has no pickle at its beginning, and is not looked into."""
 
@@ -233,9 +232,7 @@ def identified(
             kind = _zipped([member.name for member in members])
         else:
             kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits, known)
-            if kind is Format.UNKNOWN and _is_tar(head):
-                kind = Format.TAR
-            elif ends_as_zip(file, size):
+            if kind is not Format.PACKED and ends_as_zip(file, size):
                 raise unclear("The file does not begin as a zip archive, but ends as one")
         if kind is Format.UNKNOWN and _is_json(file, head, size, limits):
             kind = Format.JSON
@@ -250,7 +247,7 @@ def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Fo
     if kind is None and _ZLIB.match(head):  # which two letters of a text may be, too
         with suppress(zlib.error):
             if _PROTO.match(zlib.decompressobj().decompress(head, 2)):
-                return Format.COMPRESSED
+                return Format.PACKED
     if kind is Format.NPY:
         start, end = _array_ends(head)
         if start > size or end not in (None, size):
@@ -589,7 +586,8 @@ class _Inspector:
         if self._members:
             self._zipped()
         elif kind is Format.SAFETENSORS:
-            self._safetensors()
+            most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
+            self._tensors = read_table(read_at(self._file, 0, most), self._size)
         elif kind not in (Format.EMPTY, Format.SEALED):
             pickled = kind in (Format.PICKLE, Format.PICKLES, Format.TORCH_LEGACY)
             self._piece("", self._file, pickled=pickled)
@@ -625,7 +623,7 @@ class _Inspector:
                 continue
             try:
                 self._member(name, member, is_storage=is_storage)
-            except (LimitExceeded, ModelRefused) as error:
+            except (DecodeError, LimitExceeded, ModelRefused) as error:
                 self._unseen.append(f"{name}: {error.what}")
 
     def _member(self, name: str, member: Member, *, is_storage: bool) -> None:
@@ -640,7 +638,7 @@ class _Inspector:
         before, data = len(self._pickles), io.BytesIO(whole)
         if _is_packed(data, head):
             self._unseen.append(f"{name} is packed data, which is not looked into.")
-            self._pickled(name, data, asks(data, self._limits), sure=False)
+            self._stack(name, data, sure=False)
             return
         self._piece(name, data, pickled=name.endswith((".pkl", ".pickle")))
         seen = is_harmless(head) or is_array or len(self._pickles) > before
@@ -664,36 +662,30 @@ class _Inspector:
         if head.startswith(_ARRAY):
             self._array(where, data, head)
             return
-        sure = pickled or _PROTO.match(head) is not None
-        if sure and not _JSON.match(head):
-            self._stack(where, data)
-            return
-        found = asks(data, self._limits)
-        if not found.asks and _JSON.match(_as_utf8(head)):
+        asks = self._stack(where, data, sure=pickled or _PROTO.match(head) is not None)
+        if not asks and _JSON.match(_as_utf8(head)):
             self._json(where, _as_utf8(read_at(data, 0, self._limits.data_bytes + 1)))
-        self._pickled(where, data, found, sure=sure)
 
-    def _pickled(self, where: str, data: IO[bytes], found: Scan, *, sure: bool) -> None:
-        """Look at the pickles that stand one behind another, if these are some."""
-        size = data.seek(0, os.SEEK_END)
-        whole = found.stopped and found.end == size and found.opcodes > 1
-        if found.asks or sure or whole:
-            self._stack(where, data)
-        elif isinstance(found.broken, LimitExceeded):
-            self._unseen.append(f"{where or 'It'} reads as a pickle for longer than was looked at.")
-        # So that many pieces together are not looked at for longer than one.
-        self._left -= max(found.end, self._steps(found))
+    def _stack(
+        self, where: str, data: IO[bytes], functions: Functions = PLAIN, *, sure: bool = True
+    ) -> bool:
+        """Look at the pickles that stand one behind another, and tell whether one asks for a name.
 
-    def _steps(self, found: Scan) -> int:
-        return found.opcodes * self._limits.data_bytes // self._limits.opcodes
-
-    def _stack(self, where: str, data: IO[bytes], functions: Functions = PLAIN) -> None:
+        Bytes of which it is not sure that they are pickles are some if one of them asks, or if they
+        end where the last one does.
+        """
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = _FOURTH + 1 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
-        start, steps, size = 0, 0, data.seek(0, os.SEEK_END)
+        before, start, steps, asks = len(self._pickles), 0, 0, False
+        size = data.seek(0, os.SEEK_END)
         known = self._known if data is self._file or self._describes else {}
         for count, found in enumerate(islice(scans(data, self._limits, known), most), 1):
-            steps += self._steps(found)
+            steps, asks = steps + found.opcodes, asks or found.asks
+            too_many = steps > self._limits.opcodes or isinstance(found.broken, LimitExceeded)
+            if too_many and not asks:
+                what = "reads as a pickle for longer than was looked at"
+                self._unseen.append(f"{where or 'It'} {what}.")
+                break
             several = count > 1 or found.end < size
             numbered = f"pickle {count} (byte {start})" if several else ""
             place = ", ".join(filter(None, (where, numbered)))
@@ -701,7 +693,11 @@ class _Inspector:
                 self._describes = count == _FOURTH
             self._add(place, read_at(data, start, found.end - start), found, functions)
             start = found.end
-        self._left -= max(start, steps)
+        if not (sure or asks or (found.stopped and start == size and steps > 1)):
+            del self._pickles[before:]
+        # So that many pieces together are not looked at for longer than one.
+        self._left -= max(start, steps * self._limits.data_bytes // self._limits.opcodes)
+        return asks
 
     def _add(self, where: str, data: bytes, found: Scan, functions: Functions) -> None:
         """Look at one pickle."""
@@ -738,11 +734,8 @@ class _Inspector:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
             if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = f"{where or 'It'} is not strict JSON, so it may hold pickles or name code."
-                if self._members:
-                    self._unseen.append(what)
-                else:
-                    raise DecodeError(what, _LOOK) from None
+                what = "It is not strict JSON, so it may hold pickles or name code."
+                raise DecodeError(what, _LOOK) from None
             return
         for key, place, text in _marked_in(value, where, 0, PICKLED, *_REMOTE):
             if key != PICKLED:
@@ -762,24 +755,13 @@ class _Inspector:
         objects = read_at(data, min(start, size), self._limits.data_bytes + 1)
         body = io.BytesIO(objects)
         # Every header of NumPy's own for an array of objects has this letter.
-        if b"O" in head[:start] or _PROTO.match(objects) or asks(body, self._limits).asks:
-            self._stack(", ".join(filter(None, (where, "the objects of the array"))), body)
-        else:
+        sure = b"O" in head[:start] or _PROTO.match(objects) is not None
+        place = ", ".join(filter(None, (where, "the objects of the array")))
+        if not self._stack(place, body, sure=sure) and not sure:
             self._unseen.append(
                 f"{where or 'It'} is a NumPy array of an unknown form, so it may hold objects."
             )
         self._left -= len(objects)
-
-    def _safetensors(self) -> None:
-        most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
-        try:
-            self._tensors = read_table(read_at(self._file, 0, most), self._size)
-        except LimitExceeded as error:
-            self._unseen.append(error.what)
-
-
-def _is_tar(head: bytes) -> bool:
-    return head[257:262] == b"ustar"
 
 
 def _is_packed(data: IO[bytes], head: bytes) -> bool:
@@ -787,7 +769,7 @@ def _is_packed(data: IO[bytes], head: bytes) -> bool:
     size = data.seek(0, os.SEEK_END)
     tail = read_at(data, max(0, size - 2 * _HEAD), 2 * _HEAD)
     is_zip = head[:4] == b"PK\3\4" or b"PK\5\6" in tail
-    return is_zip or _is_tar(head) or _MARKS[Format.COMPRESSED].match(head) is not None
+    return is_zip or _MARKS[Format.PACKED].match(head) is not None
 
 
 def is_harmless(data: bytes) -> bool:

@@ -398,19 +398,6 @@ def scans(file: IO[bytes], limits: PickleLimits, known: Mapping[int, Scan]) -> I
         start = found.end
 
 
-def asks(file: IO[bytes], limits: PickleLimits = DEFAULT_PICKLE_LIMITS) -> Scan:
-    """Look at the pickles that stand one behind another, up to the first that asks for a name.
-
-    The instructions are those of all of them.
-    """
-    count = 0
-    for found in scans(file, limits, {}):
-        count += found.opcodes
-        if found.asks or count > limits.opcodes:
-            break
-    return found._replace(opcodes=count)
-
-
 class _Notes:
     """What an unpickler comes to."""
 

@@ -6,9 +6,8 @@ tensor was, and where a number was that the codec refuses; the codec knows these
 class. What comes back is equal to what went in: types, shapes, bytes and structure, and a tensor
 that was in two places is one tensor again.
 
-Not kept: the order of a dict that holds more than tensors, the `_metadata` of an OrderedDict, that
-a dict was a Namespace, a Counter or a defaultdict, gradients and their history, strides, and the
-device.
+Not kept: the `_metadata` of an OrderedDict, that a dict was a Namespace, a Counter or a
+defaultdict, gradients and their history, strides, and the device.
 """
 
 from __future__ import annotations
@@ -17,11 +16,11 @@ import math
 from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import suppress
 from types import SimpleNamespace
-from typing import IO, TYPE_CHECKING, Any, Final, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, Final
 
-from safepoint.core.codec import Codec
+from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import DecodeError, EncodeError, LimitExceeded, ModelRefused, quoted
 from safepoint.core.names import Limits
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
@@ -40,54 +39,40 @@ if TYPE_CHECKING:
 
 _ROOT: Final = "tensor"
 _DEPTH: Final = 64
+_IN_PLACE: Final = (
+    "Save plain numbers in its place: tensor.to_dense(), tensor.to(dtype),"
+    " tensor.as_subclass(torch.Tensor) or torch.view_as_real(tensor). Its name comes from the keys"
+    " on the way to it."
+)
 _NOT_OURS: Final = "Nothing was loaded. Load what save_checkpoint wrote, with its own files."
 
 
-@dataclass(frozen=True, slots=True)
-class TensorRef:
+class TensorRef(str):
     """Stands where a tensor was: its name in the file."""
 
-    name: str
+    __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class TensorDict:
-    """Stands where a dict of tensors was, in its order: quicker than as many objects."""
-
-    keys: list[str]
-    names: list[str]
-
-
-@dataclass(frozen=True, slots=True)
-class NotFinite:
+class NotFinite(str):
     """Stands where `nan`, `inf` or `-inf` was. The best loss so far often is one."""
 
-    word: str
+    __slots__ = ()
 
 
 _DICTS: Final = (dict, OrderedDict, Counter, defaultdict)
-_STAND_INS: Final = (TensorRef, TensorDict, NotFinite)
-
-
-class Packed(NamedTuple):
-    """A state, taken apart.
-
-    Attributes:
-        tensors: by name; dense, contiguous, detached, on the CPU.
-        rest: everything else, encoded.
-    """
-
-    tensors: dict[str, torch.Tensor]
-    rest: bytes
+_STAND_INS: Final = (TensorRef, NotFinite)
 
 
 def _codec(limits: ModelLimits) -> Codec:
     most = Limits(depth=_DEPTH + 4, items=10 * limits.tensors)  # and no larger than a seal may be
-    return Codec(_STAND_INS, limits=most)
+    words = [Converter(cls.__name__, cls, str, cls) for cls in _STAND_INS]
+    return Codec(converters=words, limits=most)
 
 
-def pack(state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Packed:
-    """Take a state apart.
+def pack(
+    state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS
+) -> tuple[dict[str, torch.Tensor], bytes]:
+    """Return the tensors of a state by name, dense and on the CPU, and everything else, encoded.
 
     Raises:
         MissingPackage: torch is not installed.
@@ -99,14 +84,12 @@ def pack(state: Any, limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> Packed:
     packer.check_shared()
     try:
         rest = _codec(limits).encode(outline)
-    except LimitExceeded as error:
-        raise LimitExceeded(error.what, "Save large arrays of numbers as tensors.") from None
     except EncodeError as error:
         raise ModelRefused(
             error.what,
             "Convert it first to dicts, lists, tuples, numbers, texts or bytes, or leave it out.",
         ) from None
-    return Packed(packer.tensors, rest)
+    return packer.tensors, rest
 
 
 def write_packed(state: Any, file: IO[bytes], limits: ModelLimits = DEFAULT_MODEL_LIMITS) -> bytes:
@@ -120,20 +103,17 @@ def write_packed(state: Any, file: IO[bytes], limits: ModelLimits = DEFAULT_MODE
     write_into(file.fileno(), tensors)
     written = open_tensors(file, limits)
     unpack(written, rest)  # what is sealed can be loaded
-    equal = package().equal
-
-    def same(name: str) -> bool:
-        mine, its = tensors[name], written[name]
-        if (mine.dtype, mine.shape) != (its.dtype, its.shape):
-            return False
+    torch = package()
+    for name, its in written.items():
+        mine = tensors[name]
+        same = (mine.dtype, mine.shape) == (its.dtype, its.shape)
         # As bytes, a NaN is equal to itself.
-        return bool(equal(*(each.reshape(-1).view(package().uint8) for each in (mine, its))))
-
-    if not all(map(same, written)):
-        raise ModelRefused(
-            "The written model differs from the one that was loaded.",
-            "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
-        )
+        raw = [each.reshape(-1).view(torch.uint8) for each in (mine, its)]
+        if not (same and torch.equal(*raw)):
+            raise ModelRefused(
+                f"The tensor {quoted(name)} is another one once it is written.",
+                "Nothing was kept. Try again; if it stays, look for a faulty disk or memory.",
+            )
     return rest
 
 
@@ -146,49 +126,25 @@ def unpack(
         ModelRefused: the rest is not what `pack` gave, or belongs to other tensors.
         LimitExceeded: it is too large, too deep or has too many values.
     """
-    try:
-        outline = _codec(limits).decode(rest)
-    except DecodeError as error:
-        raise ModelRefused(error.what, _NOT_OURS) from None
     used: set[str] = set()
-    state = _restored(outline, tensors, used)
-    if len(used) != len(tensors):
-        spare = next(name for name in tensors if name not in used)
-        raise ModelRefused(
-            f"The file holds the tensor {quoted(spare)}, which is not part of the state.", _NOT_OURS
-        )
-    return state
+    with suppress(DecodeError, LookupError, TypeError, ValueError):
+        state = _restored(_codec(limits).decode(rest), tensors, used)
+        if len(used) == len(tensors):
+            return state
+    raise ModelRefused("The rest of the state, in the seal, is not of these tensors.", _NOT_OURS)
 
 
 def _restored(outline: Any, tensors: Mapping[str, torch.Tensor], used: set[str]) -> Any:
     """Put tensors back in the place of their stand-ins."""
-
-    def tensor(name: Any) -> torch.Tensor:
-        found = tensors.get(name) if type(name) is str else None
-        if found is None:
-            raise ModelRefused(
-                f"The state holds the tensor {quoted(name)}, which is not in the file.", _NOT_OURS
-            )
-        used.add(name)
-        return found
-
     kind = type(outline)
     if kind is dict:
         return {key: _restored(item, tensors, used) for key, item in outline.items()}
     if kind is list or kind is tuple:
         return kind([_restored(item, tensors, used) for item in outline])
     if kind is TensorRef:
-        return tensor(outline.name)
-    if kind is NotFinite and outline.word in ("nan", "inf", "-inf"):
-        return float(outline.word)
-    if kind is TensorDict and type(outline.keys) is list and type(outline.names) is list:
-        keys, names = outline.keys, outline.names
-        texts = all(type(key) is str for key in keys)
-        if texts and len(set(keys)) == len(keys) == len(names):
-            return dict(zip(keys, map(tensor, names), strict=True))
-    if kind in _STAND_INS:
-        raise ModelRefused("The rest of the state has an unknown placeholder.", _NOT_OURS)
-    return outline
+        used.add(outline)
+        return tensors[outline]
+    return float(outline) if kind is NotFinite else outline
 
 
 class _Packer:
@@ -223,8 +179,11 @@ class _Packer:
                     "Save a flatter and smaller state.",
                 )
             if isinstance(value, dict):
-                return self._dict(value, path, depth - 1)
-            steps = (_join(path, str(index)) for index in range(len(value)))
+                return {
+                    key: self.outline(item, _join(path, key), depth - 1)
+                    for key, item in value.items()
+                }
+            steps = (_join(path, index) for index in range(len(value)))
             items = [self.outline(*each, depth - 1) for each in zip(value, steps, strict=True)]
             return items if kind is list else tuple(items)
         if kind is float and not math.isfinite(value):
@@ -237,19 +196,6 @@ class _Packer:
             raise _foreign(value, path)
         return value
 
-    def _dict(self, value: dict[Any, Any], path: str | None, depth: int) -> Any:
-        plain = {self._torch.Tensor, self._torch.nn.Parameter}
-        kinds = {type(item) for item in value.values()}
-        if path is not None and kinds and kinds <= plain and {type(key) for key in value} == {str}:
-            names = [self._name_of(item, _join(path, key)) for key, item in value.items()]
-            return TensorDict(list(value), names)
-        return {
-            key: self.outline(
-                item, _join(path, str(key) if type(key) in (str, int) else None), depth
-            )
-            for key, item in value.items()
-        }
-
     def _name_of(self, tensor: torch.Tensor, name: str | None) -> str:
         """Keep a tensor under that name, or return the name under which it was kept before."""
         if name is None:
@@ -258,7 +204,7 @@ class _Packer:
                 "Use text or integer keys on the way to a tensor.",
             )
         if why := _refusal(self._torch, tensor, name):
-            raise ModelRefused(f"The tensor {quoted(name)} {why[0]}.", why[1])
+            raise ModelRefused(f"The tensor {quoted(name)} {why}.", _IN_PLACE)
         place: Any = id(tensor)
         start, shape, stride = tensor.data_ptr(), tensor.shape, tensor.stride()
         if start and tensor.numel():
@@ -288,10 +234,10 @@ class _Packer:
             reached = device, end, name
 
 
-def _join(path: str | None, step: str | None) -> str | None:
-    if path is None or step is None:
+def _join(path: str | None, step: Any) -> str | None:
+    if path is None or type(step) not in (str, int):
         return None
-    return f"{path}/{step}" if path else step
+    return f"{path}/{step}" if path else str(step)
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -304,29 +250,19 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return found.contiguous()
 
 
-def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> tuple[str, str] | None:
-    """Return why safetensors cannot hold a tensor, and what to save instead."""
+def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> str | None:
+    """Return why safetensors cannot hold a tensor."""
     kind, dtype = type(tensor), dtype_name(tensor.dtype)
-    if kind is not torch.Tensor and kind is not torch.nn.Parameter:
-        return (
-            f"is of the type {kind.__module__}.{kind.__qualname__}, a subclass of Tensor",
-            "Save a plain tensor: tensor.as_subclass(torch.Tensor), or the tensors that it wraps.",
-        )
+    if kind not in (torch.Tensor, torch.nn.Parameter):
+        return f"is of the type {kind.__module__}.{kind.__qualname__}, a subclass of Tensor"
     if tensor.is_nested or tensor.layout is not torch.strided or tensor.is_quantized:
-        return (
-            "is sparse, nested or quantized, and safetensors holds only dense ones",
-            "Save tensor.to_dense(), tensor.unbind(), or tensor.int_repr() with its scale.",
-        )
+        return "is sparse, nested or quantized, and safetensors holds only dense ones"
     if tensor.device.type == "meta":
-        return "is on the meta device and has no values", "Load or initialise the model first."
+        return "is on the meta device and has no values"
     if dtype not in STORED:
-        return (
-            f"is of the type {dtype}, which safetensors cannot hold",
-            "Convert it first, with tensor.to(dtype) or torch.view_as_real(tensor).",
-        )
-    if problem := name_problem(name):
-        return f"has a name that {problem}", "Rename the keys on the way to it."
-    return None
+        return f"is of the type {dtype}, which safetensors cannot hold"
+    problem = name_problem(name)
+    return f"has a name that {problem}" if problem else None
 
 
 def _foreign(value: Any, path: str | None) -> ModelRefused:

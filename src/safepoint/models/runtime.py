@@ -16,9 +16,6 @@ from typing import Any, Final
 from safepoint.core.errors import Unsafe, quoted
 from safepoint.models.opcodes import named
 
-FLOOR: Final = (2, 10)
-"""The first release in which the promise holds as far as is known."""
-
 _BROKEN: Final = (
     ((2, 6), "CVE-2025-32434 (a file runs code in spite of it; fixed in 2.6.0)"),
     ((2, 10), "CVE-2026-24747 (a file corrupts memory in spite of it; fixed in 2.10.0)"),
@@ -113,12 +110,10 @@ def _broken(version: str) -> str:
     found = _VERSION.match(version)
     if found is None:
         return f"{quoted(version)} does not say which release it is"
-    release = int(found[1]), int(found[2])
+    release = int(found[1]), int(found[2]) - bool(found["early"])  # what 2.10.0rc1 is not yet
     broken = [why for fixed, why in _BROKEN if release < fixed]
-    if broken:
-        return f"{version} does not keep the promise of weights_only: {' and '.join(broken)}"
-    early = release == FLOOR and found["early"]
-    return f"{version} is from before the release 2.10.0" if early else ""
+    kept = f"{version} does not keep the promise of weights_only: "
+    return kept + " and ".join(broken) if broken else ""
 
 
 def _genuine(torch: Any) -> bool:

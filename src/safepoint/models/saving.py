@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Final, NamedTuple
 
@@ -22,9 +23,9 @@ from safepoint.core.errors import ConfigurationError, Conflict, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits
 from safepoint.models.loading import SAFETENSORS, open_model, restricted
-from safepoint.models.packing import pack, write_packed
+from safepoint.models.packing import write_packed
 from safepoint.models.seals import ENDING, Sealed, digest, make_seal, name_of
-from safepoint.models.tensors import PREFIX, read_table, write_into
+from safepoint.models.tensors import PREFIX, read_table
 from safepoint.stores import disk
 
 _TEMP: Final = ".safepoint-model-"
@@ -81,14 +82,8 @@ def save_checkpoint(
         ConfigurationError: the name of the file ends otherwise.
     """
     target = _target(path)
-    packed = pack(state)
-    model = name_of(target, name)
-
-    def write(file: BinaryIO) -> bytes:
-        write_into(file.fileno(), packed.tensors)
-        return packed.rest
-
-    return _publish(target, model, key, write, app=app).digest
+    write = partial(write_packed, state)
+    return _publish(target, name_of(target, name), key, write, app=app).digest
 
 
 def seal_model(path: str | os.PathLike[str], *, key: SigningKey, name: str | None = None) -> str:

@@ -126,8 +126,7 @@ def read_table(
     position = start
     for name, entry in sorted(table.items(), key=lambda item: item[1][2:]):
         if entry.begin != position:  # each byte belongs to one tensor
-            what = "overlaps another tensor" if entry.begin < position else "begins after a hole"
-            raise _wrong(f"has a tensor {quoted(name)} that {what}")
+            raise _wrong(f"has a tensor {quoted(name)} that overlaps another, or leaves a hole")
         position = entry.end
     if position > size:
         raise _wrong("ends before its last tensor does")
@@ -251,18 +250,14 @@ def open_tensors(
         if begin == end:
             tensors[name] = torch.empty(shape, dtype=dtype)
             continue
-        width = dtype.itemsize
-        if kind == "bool" or (address + begin) % width:
-            raw = view(buffer, dtype=torch.uint8, count=end - begin, offset=begin)
-            # A third truth value: what code compiled for two does with it is undefined.
-            if kind == "bool" and int(raw.max()) > 1:
-                raise ModelRefused(
-                    f"The tensor {quoted(name)} holds a byte that is neither true nor false.", _DO
-                )
-            tensor = raw.view(dtype) if kind == "bool" else raw.clone().view(dtype)
-        else:
-            tensor = view(buffer, dtype=dtype, count=(end - begin) // width, offset=begin)
-        tensors[name] = tensor if len(shape) == 1 else tensor.view(shape)
+        raw = view(buffer, dtype=torch.uint8, count=end - begin, offset=begin)
+        # A third truth value: what code compiled for two does with it is undefined.
+        if kind == "bool" and int(raw.max()) > 1:
+            raise ModelRefused(
+                f"The tensor {quoted(name)} holds a byte that is neither true nor false.", _DO
+            )
+        aligned = raw.clone() if (address + begin) % dtype.itemsize else raw
+        tensors[name] = aligned.view(dtype) if len(shape) == 1 else aligned.view(dtype).view(shape)
     return tensors
 
 

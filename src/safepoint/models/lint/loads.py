@@ -113,11 +113,12 @@ class _Finder:
 
     def __init__(self, tree: ast.Module) -> None:
         self.names = Names(tree)
-        loads = (n for n in self.names.nodes if isinstance(getattr(n, "ctx", None), ast.Load))
-        self._used = {self.names.owned(n.id, n) for n in loads if isinstance(n, ast.Name)}
+        names = (each for each in self.names.nodes if isinstance(each, ast.Name))
+        self._used = {each.id for each in names if isinstance(each.ctx, ast.Load)}
         self._tried: dict[ast.Try | ast.TryStar, bool] = {}  # whether one loads with restriction
         # Where a store has tenants, a thread belongs to whoever the request is from.
-        self._has_tenants = any(getattr(each, "arg", "") == "tenant" for each in self.names.nodes)
+        its = (each.arg for each in self.names.nodes if isinstance(each, ast.keyword))
+        self._has_tenants = "tenant" in its
 
     def look(self, node: ast.AST) -> Iterator[Found]:
         """Yield what is wrong with a node."""
@@ -166,17 +167,15 @@ class _Finder:
         around = self.names.around[node]
         while isinstance(around, ast.IfExp | ast.BoolOp | ast.NamedExpr):
             around, part = self.names.around[around], around
-        names: list[tuple[object, str]] = []
+        names: list[str] = []
         match around:
             case ast.Attribute() | ast.Expr() | ast.Compare() | ast.ClassDef():
                 return False
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                within = around.body if isinstance(around, ast.Lambda) else around.body[0]
-                its = (name for name, default in parameters(around) if default is part)
-                names = [self.names.owned(name, within) for name in its]
+            case ast.arguments():
+                names = [name for name, default in parameters(around) if default is part]
             case ast.Assign(targets=[*targets]) | ast.AnnAssign(target=ast.Name() as targets):
                 each = targets if isinstance(targets, list) else [targets]
-                names = [self.names.owned(t.id, t) for t in each if isinstance(t, ast.Name)]
+                names = [target.id for target in each if isinstance(target, ast.Name)]
             case ast.keyword():
                 around = self.names.around[around]
         if names:  # it is followed to where it is used, if this file does
