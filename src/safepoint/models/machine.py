@@ -210,7 +210,6 @@ def _drawn(identifier: Any) -> Drawn:
 _SIZED: Final = frozenset([bytes, str])
 _NUMBERS: Final = frozenset([NoneType, bool, int, float])
 _LEAVES: Final = _SIZED | _NUMBERS
-_HOLDERS: Final = frozenset([list, tuple, Drawn])
 _OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
@@ -300,7 +299,7 @@ class Builder:
         if kind is tuple and _NUMBERS.issuperset(map(type, part)):
             self._count(1 + len(part), 0, depth + 1)
             return part
-        if kind not in _HOLDERS:  # what `follow` drew of an id
+        if kind not in (list, tuple, Drawn):  # what `follow` drew of an id
             self._count(1, 0, depth)
             return self.persistent(part)
         at = id(part)
