@@ -75,9 +75,15 @@ class Constant(NamedTuple):
 
 
 class Collect(NamedTuple):
-    """An entry that makes a set, or a dict, of one list, as pickles before protocol 4 do."""
+    """An entry that makes a set, or a dict, of one list, as pickles before protocol 4 do.
+
+    Attributes:
+        form: which of them.
+        plain: the same, for one without attributes.
+    """
 
     form: type[set[Any] | frozenset[Any] | dict[Any, Any]]
+    plain: type[dict[Any, Any]] | None = None
 
 
 class Class(NamedTuple):
@@ -204,7 +210,6 @@ def _drawn(identifier: Any) -> Drawn:
 _SIZED: Final = frozenset([bytes, str])
 _NUMBERS: Final = frozenset([NoneType, bool, int, float])
 _LEAVES: Final = _SIZED | _NUMBERS
-_HOLDERS: Final = frozenset([list, tuple, Drawn])
 _OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
@@ -294,7 +299,7 @@ class Builder:
         if kind is tuple and _NUMBERS.issuperset(map(type, part)):
             self._count(1 + len(part), 0, depth + 1)
             return part
-        if kind not in _HOLDERS:  # what `follow` drew of an id
+        if kind not in (list, tuple, Drawn):  # what `follow` drew of an id
             self._count(1, 0, depth)
             return self.persistent(part)
         at = id(part)
@@ -305,14 +310,14 @@ class Builder:
                 "Save a state without circles: with ids in place of objects.",
             )
         if known is not None:
-            nodes, text, height = known
-            self._count(nodes, text, depth + height)
+            self._count(known[0], known[1], depth + known[2])
             return self._done[at]
         # What it is written out is counted, so that a small file stays small.
         self._extents[at] = _OPEN
         nodes, text, outer, self._deepest = self._nodes, self._text, self._deepest, depth
         self._count(1, 0, depth)
-        self._done[at] = value = self._made(part, kind, depth)
+        is_call = kind is Drawn and part.target is not None
+        self._done[at] = value = (self._call if is_call else self._made)(part, depth)
         self._extents[at] = self._nodes - nodes, self._text - text, self._deepest - depth
         self._deepest = max(outer, self._deepest)
         return value
@@ -341,23 +346,20 @@ class Builder:
 
     def values(self, parts: Collection[Any], depth: int) -> list[Any]:
         """Return what was drawn, each built."""
-        leaves = [part for part in parts if type(part) in _LEAVES]
-        sized = [part for part in leaves if type(part) in _SIZED]
+        kinds = {*map(type, parts)}
+        leaves = parts if kinds <= _LEAVES else [part for part in parts if type(part) in _LEAVES]
+        sized = [part for part in leaves if type(part) in _SIZED] if kinds & _SIZED else ()
         self._count(len(leaves), sum(map(len, sized)), depth)
         for part in sized:
-            if type(part) is str and not part.isascii():
+            if not part.isascii() and type(part) is str:
                 self.text(part)
-        if len(leaves) == len(parts):
-            return leaves
+        if leaves is parts:
+            return [*parts]
         return [part if type(part) in _LEAVES else self.value(part, depth) for part in parts]
 
-    def _made(self, part: Any, kind: type, depth: int) -> Any:
-        if kind is list:
-            return self.values(part, depth + 1)
-        if kind is tuple:
-            return tuple(self.values(part, depth + 1))
-        if part.form == "call":
-            return self._call(part, depth)
+    def _made(self, part: Any, depth: int) -> Any:
+        if type(part) is not Drawn:
+            return type(part)(self.values(part, depth + 1))
         if part.form == "dict":
             return self._fill({}, part.pairs, depth)
         if part.form in ("set", "frozenset"):
@@ -371,7 +373,8 @@ class Builder:
         if drawn.parts and drawn.sizes != drawn.measured():
             raise odd(f"changes what it gave {target}")
         if type(entry) is Collect:
-            value = self._collected(target, drawn.parts, depth)
+            form = entry.form if drawn.state is not None else entry.plain or entry.form
+            value = self._collected(target, form, drawn.parts, depth)
         elif type(entry) is Raw:
             value = self.called(target, partial(entry.make, depth), drawn.parts)
         else:
@@ -390,7 +393,7 @@ class Builder:
             value.extend(self.values(drawn.items, depth + 1))
         build = getattr(type(value), "__build__", None)
         if build is not None:
-            state = None if drawn.state is None else self.value(drawn.state, depth + 1)
+            state = self.value(drawn.state, depth + 1)
             value = self.called(drawn.target, build, [value, state])
         elif drawn.state is not None:
             raise _takes_none(f"sets attributes of {drawn.target}")
@@ -408,8 +411,7 @@ class Builder:
             for part in parts
         ]
 
-    def _collected(self, target: Name, parts: list[Any], depth: int) -> Any:
-        form = target.entry.form
+    def _collected(self, target: Name, form: Any, parts: list[Any], depth: int) -> Any:
         if parts and not (len(parts) == 1 and type(parts[0]) is list):
             raise odd(f"gives {target} something else than one list")
         items = parts[0] if parts else []

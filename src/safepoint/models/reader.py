@@ -18,6 +18,7 @@ import sys
 import warnings
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from operator import mul
@@ -135,12 +136,13 @@ def read_model(
         ModelRefused: it wants a name that is not data, or is not as `torch.save` writes it.
         LimitExceeded: it is too large, or would build something too large.
     """
+    kind = _Leaving if only_tensors else _Reader
     if members:
-        return _Reader(file, _archive(file, members, limits), limits, torch, only_tensors).model()
+        return kind(file, _archive(file, members, limits), limits, torch).model()
     contents = _old(file, limits)
-    plan = _Reader(file, contents, limits, None, only_tensors or torch is not None).model()
+    plan = (_Leaving if torch else kind)(file, contents, limits, None).model()
     contents.storages = _storages(file, plan, limits)
-    return _Reader(file, contents, limits, torch, only_tensors).model() if torch else plan
+    return kind(file, contents, limits, torch).model() if torch else plan
 
 
 def named_tensors(state: Any, kind: type) -> dict[str, Any]:
@@ -434,11 +436,12 @@ def _drawn_storage(identifier: Any) -> Any:
 class _Reader(Builder):
     """Builds what a PyTorch file describes: with PyTorch, or as a plan without it."""
 
+    leaves = False  # behind what is not data
+
     def __init__(
-        self, file: IO[bytes], contents: _Contents, limits: ModelLimits, torch: Any, only: bool
+        self, file: IO[bytes], contents: _Contents, limits: ModelLimits, torch: Any
     ) -> None:
-        self._file, self.contents, self._sizes = file, contents, limits
-        self._torch, self._only = torch, only
+        self._file, self.contents, self._sizes, self._torch = file, contents, limits, torch
         self.left: Counter[str] = Counter()
         self.said: dict[str, _Storage] = {}
         self._filled: dict[str, Any] = {}
@@ -492,36 +495,6 @@ class _Reader(Builder):
             raise malformed(f"The pickle ends at byte {self.end}, and something else follows.")
         return self
 
-    # What is left behind, in place of being refused.
-
-    def entry(self, key: Ref) -> Any:
-        """Return what stands behind a name: a function, or what leaves it behind."""
-        found = super().entry(key)
-        return partial(self._leave, named(*key)) if found is None and self._only else found
-
-    def _leave(self, name: str, *given: Any) -> Left:
-        self.left[name] += 1
-        return Left(name, *given)
-
-    def called(self, name: object, function: Any, arguments: list[Any]) -> Any:
-        """Call a function, or leave behind what it does not take."""
-        try:
-            return super().called(name, function, arguments)
-        except DecodeError:
-            if not self._only:
-                raise
-        return self._leave(str(name), *arguments)
-
-    def finished(self, drawn: Drawn, value: Any, depth: int) -> Any:
-        """Give what a call returned its items and its state. What is left behind takes any."""
-        if not isinstance(value, Left):
-            return super().finished(drawn, value, depth)
-        self._done[id(drawn)] = value  # an object may hold itself
-        self._extents[id(drawn)] = 0, 0, 0
-        for parts in (drawn.items, drawn.pairs, (drawn.state,)):
-            value.given += self.values(parts, depth + 1)
-        return value
-
     def keys(self, parts: list[Any], depth: int) -> list[Any]:
         """Return what is about to be hashed. Nothing has a name for a tensor in a key."""
         keys = super().keys(parts, depth)
@@ -533,8 +506,6 @@ class _Reader(Builder):
 
     def value(self, part: Any, depth: int) -> Any:
         """Return what was drawn, built: a storage by itself as well."""
-        if type(part) is Name and self._only and type(part.entry) is not Constant:
-            return self._leave(str(part))
         found = super().value(part, depth)
         if type(found) is not _Storage:
             return found
@@ -594,7 +565,7 @@ class _Reader(Builder):
         """Refuse a tensor that is not within its storage, or too large once it is copied."""
         if type(storage) is not _Storage:
             raise malformed("A tensor has no storage.")
-        if not (_is_size(offset) and _are_sizes(size, stride)):
+        if not _are_sizes(size, stride, offset):
             raise malformed("A tensor has a size, a stride or an offset that no tensor has.")
         self._count_tensor(size)
         last = sum(map(mul, size, stride)) - sum(stride) + 1
@@ -687,7 +658,7 @@ class _Reader(Builder):
         if not self._is_tensor(tensor):
             raise malformed("A tensor with attributes is none.")
         if kind.entry not in _CLASSES:
-            if not self._only:
+            if not self.leaves:
                 raise _unsafe([kind.key], ())
             self.left[str(kind)] += 1
             return tensor
@@ -794,6 +765,43 @@ class _Reader(Builder):
         return None if numpy is None else numpy.frombuffer(raw, dtype, 1)[0]
 
 
+class _Leaving(_Reader):
+    """Builds as much as there is of data, and leaves the rest behind in place of refusing it."""
+
+    leaves = True
+
+    def entry(self, key: Ref) -> Any:
+        """Return what stands behind a name: a function, or what leaves it behind."""
+        found = super().entry(key)
+        return partial(self._leave, named(*key)) if found is None else found
+
+    def _leave(self, name: str, *given: Any) -> Left:
+        self.left[name] += 1
+        return Left(name, *given)
+
+    def value(self, part: Any, depth: int) -> Any:
+        """Return what was drawn, built. A name by itself is left behind."""
+        if type(part) is Name and type(part.entry) is not Constant:
+            return self._leave(str(part))
+        return super().value(part, depth)
+
+    def called(self, name: object, function: Any, arguments: list[Any]) -> Any:
+        """Call a function, or leave behind what it does not take."""
+        with suppress(DecodeError):
+            return super().called(name, function, arguments)
+        return self._leave(str(name), *arguments)
+
+    def finished(self, drawn: Drawn, value: Any, depth: int) -> Any:
+        """Give what a call returned its items and its state. What is left behind takes any."""
+        if not isinstance(value, Left):
+            return super().finished(drawn, value, depth)
+        self._done[id(drawn)] = value  # an object may hold itself
+        self._extents[id(drawn)] = 0, 0, 0
+        for parts in (drawn.items, drawn.pairs, (drawn.state,)):
+            value.given += self.values(parts, depth + 1)
+        return value
+
+
 _SCHEMES: Final = ("per_tensor_affine", "per_channel_affine", "per_tensor_symmetric")
 _LAYOUTS: Final = tuple(
     f"torch.{name}"
@@ -843,7 +851,7 @@ class _Ordered(OrderedDict[Any, Any]):
 
     def __build__(self, state: object) -> Any:
         """Take the attributes that a module's state_dict has."""
-        made: Any = OrderedDict(self) if self else OrderedDict()
+        made: Any = OrderedDict(self)
         if state is not None:
             if type(state) is not dict or list(state) != ["_metadata"]:
                 raise malformed("An OrderedDict has attributes that a state_dict does not have.")
@@ -921,12 +929,12 @@ def _is_size(value: object) -> bool:
     return type(value) is int and 0 <= value <= _LARGEST
 
 
-def _are_sizes(size: Any, stride: Any) -> bool:
+def _are_sizes(size: Any, stride: Any, offset: Any = 0) -> bool:
     both = isinstance(size, tuple) and isinstance(stride, tuple)
     if not (both and len(size) == len(stride) <= _DIMENSIONS):
         return False
-    numbers = (0, *size, *stride)
-    return {*map(type, numbers)} == {int} and min(numbers) == 0 and max(numbers) <= _LARGEST
+    numbers = (offset, *size, *stride)
+    return {*map(type, numbers)} == {int} and min(numbers) >= 0 and max(numbers) <= _LARGEST
 
 
 def _is_device(value: object) -> bool:
@@ -956,7 +964,7 @@ def _values_of(torch: Any) -> tuple[dict[Any, str], dict[Ref, Any]]:
         **{("torch", name): Constant(dtype) for name, dtype in dtypes.items()},
         **{("torch", name): Constant(getattr(torch, name, Word(name))) for name in _SCHEMES},
         **{pair: pair for pair in _CLASSES},
-        ("collections", "OrderedDict"): Collect(_Ordered),
+        ("collections", "OrderedDict"): Collect(_Ordered, OrderedDict),
         ("collections", "Counter"): _counter,
         ("collections", "defaultdict"): _default,
         ("collections", "deque"): _deque,
@@ -970,5 +978,5 @@ def _values_of(torch: Any) -> tuple[dict[Any, str], dict[Ref, Any]]:
 
 
 _KNOWN: Final = frozenset(
-    _Reader(io.BytesIO(), _Contents(b""), DEFAULT_MODEL_LIMITS, None, only=False).functions
+    _Reader(io.BytesIO(), _Contents(b""), DEFAULT_MODEL_LIMITS, None).functions
 )
