@@ -221,18 +221,32 @@ def open_model(
 def _admitted(
     name: str, file: IO[bytes], sealed: Sealed | None, limits: ModelLimits, load: bool
 ) -> tuple[Format, tuple[Member, ...]]:
-    """Say what a file is, once it was verified if there is a seal, and if it may be loaded."""
-    if sealed is not None:
-        size = file.seek(0, os.SEEK_END)
-        if size != sealed.size or digest(file, size) != sealed.digest:
-            raise SealBroken(
-                f"{shell(name)} is not the file that was sealed.",
-                "Nothing was loaded. Find out who can write it, then restore the one that"
-                " verifies.",
-            )
+    """Say what a file is, once it was verified if there is a seal, and if it may be loaded.
+
+    A name that says otherwise than the content is refused: tools choose a loader by the name, and
+    people trust a file by it.
+    """
+    size = file.seek(0, os.SEEK_END)
+    if sealed is not None and (size != sealed.size or digest(file, size) != sealed.digest):
+        raise SealBroken(
+            f"{shell(name)} is not the file that was sealed.",
+            "Nothing was loaded. Find out who can write it, then restore the one that verifies.",
+        )
     kind, members = identified(file, model=limits)
-    _check_kind(name, kind, file, limits, load)
-    return kind, members
+    named, is_safe = Path(name).suffix.lower(), kind is Format.SAFETENSORS
+    if kind is Format.UNKNOWN and named == SAFETENSORS and read_at(file, PREFIX, 1) == b"{":
+        read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
+    is_other = named in _TORCH_NAMES if is_safe else named == SAFETENSORS
+    if is_other and kind not in (Format.EMPTY, Format.POINTER):
+        what = f"{shell(name)} is {kind.sentence}, whatever its name says."
+        ask = "Ask who named it; if that was you, give it the right ending."
+        do = kind.do if kind is Format.UNKNOWN else ask
+        raise ModelRefused(what, f"Nothing was loaded. {do}")
+    if kind in _LOADED or not (load or kind is Format.EMPTY):
+        return kind, members
+    see = f"See what it is: safepoint scan {shell(name)}"
+    do = see if kind in (Format.PICKLE, Format.PICKLES) else kind.do or see
+    raise ModelRefused(f"{shell(name)} is {kind.sentence}, and is not loaded.", do)
 
 
 @contextmanager
@@ -284,31 +298,6 @@ def _is_private(descriptor: int) -> bool:
         and information.st_uid in (os.geteuid(), 0)
         and not information.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
-
-
-def _check_kind(name: str, kind: Format, file: IO[bytes], limits: ModelLimits, load: bool) -> None:
-    """Refuse a name that says otherwise than the content, and what is of no format that is loaded.
-
-    Tools choose a loader by the name, and people trust a file by it.
-    """
-    named_safe = Path(name).suffix.lower() == SAFETENSORS
-    if kind is Format.UNKNOWN and named_safe and read_at(file, PREFIX, 1) == b"{":
-        size = os.fstat(file.fileno()).st_size
-        read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
-    named_torch = Path(name).suffix.lower() in _TORCH_NAMES
-    is_safe = kind is Format.SAFETENSORS
-    if kind not in (Format.EMPTY, Format.POINTER) and (
-        (named_safe and not is_safe) or (named_torch and is_safe)
-    ):
-        what = f"{shell(name)} is {kind.sentence}, whatever its name says."
-        ask = "Ask who named it; if that was you, give it the right ending."
-        do = kind.do if kind is Format.UNKNOWN else ask
-        raise ModelRefused(what, f"Nothing was loaded. {do}")
-    if kind in _LOADED or not (load or kind is Format.EMPTY):
-        return
-    see = f"See what it is: safepoint scan {shell(name)}"
-    do = see if kind in (Format.PICKLE, Format.PICKLES) else kind.do or see
-    raise ModelRefused(f"{shell(name)} is {kind.sentence}, and is not loaded.", do)
 
 
 def restricted(

@@ -42,13 +42,12 @@ def check_runtime(torch: Any) -> None:
     release = str(getattr(torch, "__version__", "of an unknown version"))
     if not has_flag(torch):
         raise Unsafe(f"The torch.load of PyTorch {release} has no weights_only.", _UPGRADE)
-    _check_release(release)
+    _check_around(release)
     if not _genuine(torch):
         raise Unsafe(
             "torch.load is not PyTorch's own: something in this process replaced it.",
             "Find who assigns torch.load, or load in another process.",
         )
-    _check_environment()
     allowed = sorted(_allowed(torch))
     if allowed:
         raise Unsafe(
@@ -74,17 +73,14 @@ def check_installed() -> bool:
         release = metadata.version("torch")
     except metadata.PackageNotFoundError:
         return False
-    _check_release(release)
-    _check_environment()
+    _check_around(release)
     return True
 
 
-def _check_release(release: str) -> None:
+def _check_around(release: str) -> None:
+    """Refuse a release, or a variable, that breaks the promise."""
     if why := _broken(release):
         raise Unsafe(f"PyTorch {why}.", _UPGRADE)
-
-
-def _check_environment() -> None:
     setting = os.environ.get(_VARIABLE, "")
     if setting.strip().lower() not in _OFF:
         raise Unsafe(

@@ -14,7 +14,6 @@ import hashlib
 import json
 import mmap
 import os
-import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -33,7 +32,6 @@ STORE: Final = f"{RESERVED}models"
 """The store that these records say they are of. No ledger's record passes for one of them."""
 
 _CODEC: Final = Codec()
-_TREE: Final = re.compile(r"sha256-tree:[0-9a-f]{64}")
 _CHUNK: Final = 1024 * 1024
 _THREADS: Final = 8
 
@@ -129,12 +127,9 @@ def read_seal(path: str, keys: Keyring, name: str | None = None) -> Sealed:
             " file or its seal was changed: restore both."
         )
         raise type(error)(what, do, error.kind) from None
-    with suppress(DecodeError, AttributeError, TypeError):
+    with suppress(DecodeError, LookupError, TypeError):
         state = _CODEC.decode(payload)
-        tree, size, rest = state.pop("digest", ""), state.pop("bytes", 0), state.pop("rest", None)
-        is_sealed = type(size) is int and 0 < size < 10**18 and _TREE.fullmatch(tree)
-        if is_sealed and not state and (rest is None or (type(rest) is bytes and rest)):
-            return Sealed(place.thread, tree, size, rest)
+        return Sealed(place.thread, state["digest"], state["bytes"], state.get("rest"))
     raise SealBroken(
         f"The seal of {shown} does not speak of a model.",
         "Nothing was loaded. Seal the model again with save_checkpoint or seal_model.",
