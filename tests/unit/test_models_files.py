@@ -61,15 +61,13 @@ def planned(data: bytes, limits: ModelLimits = SMALL) -> dict[str, TensorSpec]:
 def test_honest_archives_are_planned() -> None:
     float32 = {"tensor": TensorSpec("float32", (4,))}
     assert planned(zipped(*HONEST)) == float32
-    described = Part(*STORAGE, after=DESCRIBED, central={"flags": 8}, local={"flags": 8})
+    behind = {"flags": 8, "crc": 0, "packed": 0, "size": 0}
+    described = Part(*STORAGE, after=DESCRIBED, central={"flags": 8}, local=behind)
     assert planned(zipped(PICKLE, described, VERSION)) == float32
     padded = Part(*STORAGE, local={"extra": b"FB\2\0ab"})
     assert planned(zipped(PICKLE, padded, ("archive/byteorder", b"little"), VERSION)) == float32
-    v3 = call(
-        ("torch._utils", "_rebuild_tensor_v3"),
-        *(storage(count=16, kind=BYTES), number(0), sizes((8,)), sizes((1,)), FALSE, HOOKS),
-        name("torch", "uint16"),
-    )
+    given = storage(count=16, kind=BYTES), number(0), sizes((8,)), sizes((1,)), FALSE, HOOKS
+    v3 = call(("torch._utils", "_rebuild_tensor_v3"), *given, name("torch", "uint16"))
     assert planned(archive(proto(v3), {"0": FOUR})) == {"tensor": TensorSpec("uint16", (8,))}
     parameter = call(("torch._utils", "_rebuild_parameter"), tensor(), TRUE, HOOKS)
     assert planned(archive(proto(parameter), {"0": FOUR})) == float32

@@ -63,10 +63,11 @@ _DICTS: Final = (dict, OrderedDict, Counter, defaultdict)
 _STAND_INS: Final = (TensorRef, NotFinite)
 
 
-def _codec(limits: ModelLimits) -> Codec:
-    most = Limits(depth=_DEPTH + 4, items=10 * limits.tensors)  # and no larger than a seal may be
-    words = [Converter(cls.__name__, cls, str, cls) for cls in _STAND_INS]
-    return Codec(converters=words, limits=most)
+_MOST: Final = 1_000_000  # values
+_CODEC: Final = Codec(
+    converters=[Converter(cls.__name__, cls, str, cls) for cls in _STAND_INS],
+    limits=Limits(depth=_DEPTH + 4, items=_MOST),  # and no larger than a seal may be
+)
 
 
 def pack(
@@ -83,7 +84,7 @@ def pack(
     outline = packer.outline(state, "", _DEPTH)
     packer.check_shared()
     try:
-        rest = _codec(limits).encode(outline)
+        rest = _CODEC.encode(outline)
     except EncodeError as error:
         raise ModelRefused(
             error.what,
@@ -120,9 +121,7 @@ def write_packed(state: Any, file: IO[bytes], limits: ModelLimits) -> tuple[byte
     return rest, len(written)
 
 
-def unpack(
-    tensors: Mapping[str, torch.Tensor], rest: bytes, limits: ModelLimits = DEFAULT_MODEL_LIMITS
-) -> Any:
+def unpack(tensors: Mapping[str, torch.Tensor], rest: bytes) -> Any:
     """Put a state together again.
 
     Raises:
@@ -131,7 +130,7 @@ def unpack(
     """
     used: set[str] = set()
     with suppress(DecodeError, LookupError, TypeError, ValueError):
-        state = _restored(_codec(limits).decode(rest), tensors, used)
+        state = _restored(_CODEC.decode(rest), tensors, used)
         if len(used) == len(tensors):
             return state
     raise ModelRefused("The rest of the state, in the seal, is not of these tensors.", _NOT_OURS)
@@ -154,7 +153,7 @@ class _Packer:
     def __init__(self, torch: Any, limits: ModelLimits) -> None:
         self._torch = torch
         self._limits = limits
-        self._left = 10 * limits.tensors
+        self._left = _MOST
         self.tensors: dict[str, torch.Tensor] = {}
         self._names: dict[Any, str] = {}  # of tensors that were seen, by where they are
         self._areas: list[tuple[str, int, int, str]] = []
@@ -178,7 +177,7 @@ class _Packer:
             if depth <= 0 or self._left < 0:
                 raise LimitExceeded(
                     f"The state is nested deeper than {_DEPTH} levels, contains itself, or holds"
-                    f" more than {10 * self._limits.tensors} values.",
+                    f" more than {_MOST} values.",
                     "Save a flatter and smaller state.",
                 )
             if isinstance(value, dict):
