@@ -59,6 +59,7 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path, case: str) -> None:
 
 def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None:
     need("safetensors", "needs safepoint[torch]")
+    from blake3 import blake3
     from safetensors.torch import load_file, save_file
 
     state = {
@@ -66,10 +67,11 @@ def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None
         for n in range(3)
         for name in ("float32", "uint8", "bfloat16", "int64")
     }
-    save_checkpoint(tmp_path / "ours.safetensors", state, key=KEY)
+    digest = save_checkpoint(tmp_path / "ours.safetensors", state, key=KEY)
     save_file(state, tmp_path / "theirs.safetensors", metadata={"format": "pt"})
     ours, theirs = ((tmp_path / f"{who}.safetensors").read_bytes() for who in ("ours", "theirs"))
     assert ours == theirs
+    assert digest == f"blake3:{blake3(theirs).hexdigest()}"
     assert load_file(tmp_path / "ours.safetensors").keys() == state.keys()
     assert load_checkpoint(tmp_path / "theirs.safetensors").keys() == state.keys()
 

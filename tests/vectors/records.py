@@ -9,6 +9,8 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+from blake3 import blake3
+
 from safepoint.core.codec import Codec
 from safepoint.core.names import digest_of
 from safepoint.core.record import Opened, Place
@@ -45,11 +47,10 @@ _ORDER = 2**252 + 27742317777372353535851937790883648493
 
 
 _CIPHERTEXT = sealed(FIRST, payload=b"\x00\n\xff", cipher=OTHER.id)
-_TREE = hashlib.sha256(b"safepoint-tree/1\n" + (7).to_bytes(8, "big"))
-_TREE.update(hashlib.sha256(b"weights").digest())  # a file of one piece, with these 7 bytes
+_WEIGHTS = blake3(b"weights").hexdigest()  # of a file with these 7 bytes
 _MODEL = sealed(
     Place("safepoint-models", "", "llm", 1),
-    payload=Codec().encode({"bytes": 7, "digest": f"sha256-tree:{_TREE.hexdigest()}"}),
+    payload=Codec().encode({"bytes": 7, "digest": f"blake3:{_WEIGHTS}"}),
     use="model",
 )
 _ORDERS = f"{DANA.id}-{hashlib.sha256(b'order invoices/order-7').hexdigest()[:47]}"

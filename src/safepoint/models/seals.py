@@ -3,18 +3,14 @@
 `model.safetensors.seal` is a sealed record as a ledger writes them, readable with `cat`. Its state
 names the digest of the whole file and holds what else belongs to the checkpoint.
 
-The digest is SHA-256 over the line `safepoint-tree/1`, the length in 8 bytes (big-endian), and the
-SHA-256 of each MiB in order, so that all cores take part. The length and the first word keep the
-digest of one file from being that of a list of digests that somebody stored as a file.
+The digest is BLAKE3, which takes a tenth of the time of SHA-256: `b3sum` prints the same one.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,31 +22,25 @@ from safepoint.core.keys import Keyring, SigningKey
 from safepoint.core.names import DEFAULT_LIMITS, RESERVED, check_name, thread_name, thread_text
 from safepoint.core.record import Place, open_sealed, seal
 from safepoint.models.look import opened
+from safepoint.models.tensors import package
 
 ENDING: Final = ".seal"
 STORE: Final = f"{RESERVED}models"
 """The store that these records say they are of. No ledger's record passes for one of them."""
 
 _CODEC: Final = Codec()
-_CHUNK: Final = 1024 * 1024
-_THREADS: Final = 8
 
 
 def digest(file: BinaryIO | IO[bytes], size: int) -> str:
-    """Return `sha256-tree:` and 64 hex digits for the first bytes of an open file."""
-    root = hashlib.sha256(b"safepoint-tree/1\n" + size.to_bytes(8, "big"))
-    with (
-        mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as view,
-        ThreadPoolExecutor(_THREADS) as pool,  # which starts as many as there is work for
-    ):
+    """Return `blake3:` and 64 hex digits for the first bytes of an open file.
 
-        def leaf(start: int) -> bytes:
-            with view[start : min(start + _CHUNK, size)] as chunk:
-                return hashlib.sha256(chunk).digest()
-
-        root.update(b"".join(pool.map(leaf, range(0, size, _CHUNK))))
-    return f"sha256-tree:{root.hexdigest()}"
+    Raises:
+        MissingPackage: blake3 is not installed.
+    """
+    blake3 = package("blake3").blake3
+    with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped:
+        # In one thread: a process that was forked has no other of its library.
+        return f"blake3:{blake3(mapped).hexdigest()}"
 
 
 class Sealed(NamedTuple):
