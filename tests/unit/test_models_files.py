@@ -104,8 +104,8 @@ def test_a_limit_is_the_last_that_passes() -> None:
     assert len(planned(two, ModelLimits(tensors=2))) == 2
     with pytest.raises(LimitExceeded):
         planned(two, ModelLimits(tensors=1))
-    with pytest.raises(LimitExceeded, match=r"raise ModelLimits\.pickle_bytes"):
-        planned(two, ModelLimits(pickle_bytes=50))
+    with pytest.raises(LimitExceeded, match=r"raise ModelLimits\.header_bytes"):
+        planned(two, ModelLimits(header_bytes=50))
 
 
 @pytest.mark.parametrize(("what", "error", "word"), cases("tables"))
@@ -164,7 +164,7 @@ def test_content_decides_what_a_file_is(what: str, verdict: str, word: str) -> N
 
 def test_a_name_behind_many_pickles_is_not_called_clean() -> None:
     """Behind five million instructions in a zip, os.system went unseen: "not a model", exit 0."""
-    few = PickleLimits(opcodes=100)
+    few = PickleLimits(nodes=20)
     for data in (b"N." * 60 + RUNS, zip_of("x.dat", b"N." * 60 + RUNS)):
         assert inspect(data, limits=few).verdict is Verdict.NOT_LOOKED_INTO
 

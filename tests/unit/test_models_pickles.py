@@ -50,10 +50,15 @@ def test_a_pickle_that_is_more_than_data_is_refused(what: str, error: str, word:
 
 
 def test_each_limit_holds() -> None:
-    data = pickle.dumps({"a": ["text" * 5, (1, 2)]})
-    for limit in ("data_bytes", "opcodes", "memo", "nodes", "text_bytes", "depth"):
-        with pytest.raises(LimitExceeded):
-            read_pickle(data, limits=PickleLimits(**{limit: 1}))
+    shared = pickle.dumps(["text" * 5] * 3)
+    for data, limit, most in (
+        *((pickle.dumps({"a": ["text" * 5, (1, 2)]}), each, 1) for each in PickleLimits.__slots__),
+        (shared, "data_bytes", len(shared)),
+        (pickle.dumps([0] * 900), "nodes", 2),
+        (pickle.dumps(["a", "b", "c", "d", "e"], 1), "nodes", 2),
+    ):
+        with pytest.raises(LimitExceeded, match=rf"raise PickleLimits\.{limit}"):
+            read_pickle(data, limits=PickleLimits(**{limit: most}))
 
 
 @pytest.mark.parametrize("empty", [b"}", b"]", b"\x8f", b"N\x85"])

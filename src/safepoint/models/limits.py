@@ -15,34 +15,31 @@ _GIB: Final = 1024 * _MIB
 class PickleLimits:
     """What is refused with `LimitExceeded` while a pickle is read.
 
-    A pickle can refer to one value from many places. Nodes, text and depth are therefore counted
+    A pickle can refer to one value from many places. Values, text and depth are therefore counted
     as if each place had its own copy: what is small in the file and large once it is written out
     is large.
 
     Attributes:
-        data_bytes: the pickle.
-        opcodes: its instructions.
-        memo: the values that it numbers, and the highest number.
-        integer_bits: one integer.
+        data_bytes: the pickle; and its text, bytes and integers, written out.
         nodes: values, written out. Of those that hold others, or call, half as many may be drawn:
-            an empty dict is one byte in the file and takes hundreds in the memory.
-        text_bytes: text, bytes and integers, written out.
+            an empty dict is one byte in the file and takes hundreds in the memory. There may be
+            five times as many instructions, and twice as many values that are numbered.
         depth: nesting.
-        key_nodes: values in one key of a dict, or in one item of a set.
-        number_keys: keys of one dict, or items of one set, whose hash anybody can predict:
-            numbers above all. An attacker can choose them so that they get into each other's way,
-            and the time goes with the square of their number. So many small dicts count little.
     """
 
     data_bytes: int = 64 * _MIB
-    opcodes: int = 5_000_000
-    memo: int = 2_000_000
-    integer_bits: int = 2048
     nodes: int = 1_000_000
-    text_bytes: int = 64 * _MIB
     depth: int = 64
-    key_nodes: int = 64
-    number_keys: int = 50_000
+
+    @property
+    def opcodes(self) -> int:
+        """How many instructions it may have."""
+        return 5 * self.nodes
+
+    @property
+    def memo(self) -> int:
+        """How many values it may number, and the highest number."""
+        return 2 * self.nodes
 
 
 DEFAULT_PICKLE_LIMITS = PickleLimits()
@@ -54,31 +51,28 @@ class ModelLimits:
 
     Attributes:
         file_bytes: the file.
-        entries: members of an archive.
-        pickle_bytes: the pickle that describes the tensors.
-        tensors: how many there may be, empty ones as well.
+        header_bytes: what describes the tensors: the header of a safetensors file, or the pickle
+            of a PyTorch file.
+        tensors: how many there may be, empty ones as well; and members of an archive.
         elements: the elements of one tensor.
-        header_bytes: the header of a safetensors file.
         memory_bytes: what the tensors of a PyTorch file may take when they are copied, beyond
             what the file has of them.
     """
 
     file_bytes: int = 16 * _GIB
-    entries: int = 100_000
-    pickle_bytes: int = 64 * _MIB
+    header_bytes: int = 64 * _MIB
     tensors: int = 100_000
     elements: int = 2**34
-    header_bytes: int = 32 * _MIB
     memory_bytes: int = 4 * _GIB
 
 
 DEFAULT_MODEL_LIMITS = ModelLimits()
 _WORDS: Final = {
-    "depth": "levels",
-    "entries": "members",
-    "memo": "numbered values",
-    "nodes": "values, written out",
-    "number_keys": "keys that are numbers, or that share a hash, which may be an attack",
+    "data_bytes": ("data_bytes", "bytes of data"),
+    "depth": ("depth", "levels"),
+    "memo": ("nodes", "numbered values"),
+    "nodes": ("nodes", "values, written out"),
+    "opcodes": ("nodes", "instructions"),
 }
 
 
@@ -93,9 +87,9 @@ def over(limits: PickleLimits | ModelLimits, name: str, subject: str = "") -> Li
     """Return the error for what is over the limit of that name."""
     kind = type(limits).__name__
     subject = subject or ("The pickle" if kind == "PickleLimits" else "The file")
-    words = _WORDS.get(name) or name.replace("_", " ")
+    option, words = _WORDS.get(name) or (name, name.replace("_", " "))
     return LimitExceeded(
         f"{subject} has more than {getattr(limits, name)} {words}.",
-        f"If it is meant to be that large, raise {kind}.{name}.",
+        f"If it is meant to be that large, raise {kind}.{option}.",
         "pickle" if kind == "PickleLimits" else None,
     )

@@ -214,6 +214,11 @@ _OPEN: Final = object()
 # Python hashes these with a secret of the process.
 _UNPREDICTABLE: Final = frozenset({str, bytes, datetime, date, time})
 _SOME: Final = 64
+# Keys of a dict, or items of a set, whose hash anybody can predict: numbers above all. An attacker
+# can choose them so that they get into each other's way, and the time goes with the square of their
+# number. So many small dicts count little.
+_NUMBER_KEYS: Final = 50_000
+_KEYS: Final = "Nothing was loaded. If you made it, save a list, or use texts as keys."
 
 
 class Builder:
@@ -236,7 +241,7 @@ class Builder:
         self._done: dict[int, Any] = {}
         self._extents: dict[int, Any] = {}  # numbers alone, which no garbage collector visits
         self._nodes = self._text = self._deepest = 0
-        self._effort = limits.number_keys**2
+        self._effort = _NUMBER_KEYS**2
 
     def read(self, data: bytes, start: int = 0) -> tuple[Any, int]:
         """Return the value of the pickle at `start`, and where the pickle ends."""
@@ -329,8 +334,8 @@ class Builder:
             self._deepest = depth
         if self._nodes > self.limits.nodes:
             raise over(self.limits, "nodes")
-        if self._text > self.limits.text_bytes:
-            raise over(self.limits, "text_bytes")
+        if self._text > self.limits.data_bytes:
+            raise over(self.limits, "data_bytes")
         if depth > self.limits.depth:
             raise over(self.limits, "depth")
 
@@ -439,8 +444,8 @@ class Builder:
         for part in parts:
             before = self._nodes
             keys += self.values([part], depth + 1)
-            if self._nodes - before > self.limits.key_nodes:
-                raise over(self.limits, "key_nodes")
+            if self._nodes - before > _SOME:
+                raise LimitExceeded(f"The pickle has a key of more than {_SOME} values.", _KEYS)
         return keys
 
     def _distinct(self, keys: list[Any]) -> set[Any]:
@@ -458,12 +463,19 @@ class Builder:
             )
         if len(keys) > 1:
             kinds = Counter(map(type, keys))
-            self._effort -= sum(kinds[kind] for kind in kinds.keys() - _UNPREDICTABLE) ** 2
+            predictable = sum(kinds[kind] for kind in kinds.keys() - _UNPREDICTABLE)
+            if kinds.keys() == {int} and keys == [*range(keys[0], keys[0] + len(keys))]:
+                predictable = 0  # as a vocabulary has them: each has a place of its own
+            self._effort -= predictable**2
             pairs = 0
             if len({*hashes}) < len(hashes):
                 pairs = sum(count * (count - 1) // 2 for count in Counter(hashes).values())
             if self._effort < 0 or pairs > 4 * len(keys) + _SOME:
-                raise over(self.limits, "number_keys")
+                raise LimitExceeded(
+                    "The pickle has too many keys that are numbers, or that share a hash, which"
+                    " may be an attack.",
+                    _KEYS,
+                )
         found = set(keys)
         if len(found) != len(keys):
             raise DecodeError("The pickle has one key twice.", INTACT)

@@ -258,6 +258,7 @@ _ALLOWED: Final = {
     *("APPEND", "APPENDS", "ADDITEMS", *_KEPT, *_VALUES, *_MAKES, *_REWRITTEN),
 }
 _PLAIN: Final = frozenset(_ALLOWED - {*_REWRITTEN, "LONG1", "PROTO", "STOP"})
+_INTEGER: Final = 2048
 _NUMBER: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*")
 _BITS: Final = {"INT": 3, "LONG": 3, "LONG1": 8}  # at least, for each byte of its argument
 
@@ -273,6 +274,7 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
     made = puts = 0
     copied = end = frame = start
     name = ""
+    most, memo = limits.opcodes, limits.memo
     steps = _instructions(data, start, limits, _PLAIN)
     for count, (info, at, begin, end) in enumerate(steps, 1):
         name = info.name
@@ -286,18 +288,21 @@ def rewritten(data: bytes, start: int, limits: PickleLimits) -> tuple[bytes, int
             made += 1
         elif name in _PUTS or name == "MEMOIZE":
             puts += 1
-            if puts > limits.memo or _index(info, data[begin:end]) > limits.memo:
+            if puts > memo or _index(info, data[begin:end]) > memo:
                 raise over(limits, "memo")
-        elif name in _BITS and _BITS[name] * (end - begin - 1) > limits.integer_bits:
+        elif name in _BITS and _BITS[name] * (end - begin - 1) > _INTEGER:
             if name == "LONG1" or _NUMBER.fullmatch(data, begin, end):
-                raise over(limits, "integer_bits")
+                raise LimitExceeded(
+                    f"The pickle has an integer of more than {_INTEGER} bits.",
+                    "Nothing was loaded. If you made it, save the integer as a text.",
+                )
         elif name == "PROTO" and (at != start or data[begin] > pickle.HIGHEST_PROTOCOL):
             raise odd("has no beginning of protocol 2, 3, 4 or 5", at)
         if name in _REWRITTEN:
             kept += (data[copied:at], _REWRITTEN[name])
             copied = end
         frame = end + int.from_bytes(data[begin:end], "little") if name == "FRAME" else frame
-        if count > limits.opcodes:
+        if count > most:
             raise over(limits, "opcodes")
         if 2 * made > limits.nodes:
             raise over(limits, "nodes")
@@ -432,6 +437,7 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
     large: dict[str, int] = {}  # of numbers that large, an attacker can choose some with one hash
     end = frame = 0
     name, broken = "", None
+    most, memo = limits.opcodes, limits.memo
     try:
         steps = _instructions(data, 0, limits, _AS_IS, goes_on=len(data) < size)
         for info, at, begin, end in steps:
@@ -440,13 +446,13 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
                 code += argument
                 count += len(_one_of(_AS_IS)[1].findall(argument))
                 continue
-            if count >= limits.opcodes:
+            if count >= most:
                 raise over(limits, "opcodes")
             reach = end + (int.from_bytes(argument, "little") if name == "FRAME" else 0)
             crosses = at < frame and (reach > frame or (name == "STOP" and reach < frame))
             left = _left(info, argument, data[at:end])
-            if name in _MEMO and (index := _index(info, argument)) > limits.memo:
-                index = large.setdefault(str(index), limits.memo + 1 + len(large))
+            if name in _MEMO and (index := _index(info, argument)) > memo:
+                index = large.setdefault(str(index), memo + 1 + len(large))
                 left = (b"r" if name in _PUTS else b"j") + struct.pack("<I", index)
             code += _CROSS * crosses + left
             count += 1

@@ -255,9 +255,9 @@ def _archive(file: IO[bytes], members: tuple[Member, ...], limits: ModelLimits) 
         raise malformed(
             "The archive has no data.pkl or no version, so torch.save did not write it."
         )
-    if inner["data.pkl"].size > limits.pickle_bytes:
-        raise over(limits, "pickle_bytes")
-    return _Contents(content(file, inner["data.pkl"], limits.pickle_bytes), 0, storages)
+    if inner["data.pkl"].size > limits.header_bytes:
+        raise over(limits, "header_bytes")
+    return _Contents(content(file, inner["data.pkl"], limits.header_bytes), 0, storages)
 
 
 def _other_order() -> ModelRefused:
@@ -269,7 +269,7 @@ _OLD_VERSION: Final = 1001
 
 def _old(file: IO[bytes], limits: ModelLimits) -> _Contents:
     """Look at how a file of the old format begins: with three pickles of numbers."""
-    begins = read_at(file, 0, limits.pickle_bytes + 1)
+    begins = read_at(file, 0, limits.header_bytes + 1)
     builder = Builder({}, _within(limits))
     at, first = 0, []
     for _ in range(3):
@@ -301,14 +301,7 @@ def _storages(file: IO[bytes], plan: _Reader, limits: ModelLimits) -> dict[str, 
 
 
 def _within(limits: ModelLimits) -> PickleLimits:
-    return PickleLimits(
-        data_bytes=limits.pickle_bytes + 1,
-        opcodes=5 * _VALUES,
-        memo=2 * _VALUES,
-        nodes=_VALUES,
-        text_bytes=limits.pickle_bytes,
-        depth=_DEPTH,
-    )
+    return PickleLimits(limits.header_bytes + 1, _VALUES, _DEPTH)
 
 
 def _refusing(read: Callable[[], Any]) -> Any:

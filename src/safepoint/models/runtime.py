@@ -23,8 +23,8 @@ _BROKEN: Final = (
 _VARIABLE: Final = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 _OFF: Final = frozenset(["", "0", "n", "no", "false", "off"])
 _VERSION: Final = re.compile(r"(\d{1,4})\.(\d{1,4})(?:\.\d{1,4})?(?P<early>a|b|rc|\.?dev)?")
-# What torch puts on the list itself. None of it can be in a file that passes the plan.
-_TORCH_OWN: Final = ("torch._dynamo.", "torch.distributed.", "torch.nested.")
+# What torch and its own library put on the list. None of it can be in a file that is read as data.
+_TORCH_OWN: Final = ("torch._dynamo.", "torch.distributed.", "torch.nested.", "torchao.")
 _UPGRADE: Final = "Upgrade: pip install 'torch>=2.10'"
 
 

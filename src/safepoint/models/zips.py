@@ -36,6 +36,7 @@ _MAX_16: Final = 0xFFFF
 _MAX_32: Final = 0xFFFFFFFF
 _ZIP64: Final = 1
 _DIRECTORY: Final = 64 * 1024 * 1024
+_FEW: Final = 10  # members of a PyTorch file that are no tensors
 
 
 class Member(NamedTuple):
@@ -166,8 +167,8 @@ def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int
         raise unclear("The records that end the archive disagree, or tell of several parts")
     if start + length + len(spelled) != size:
         raise unclear(_HIDDEN)
-    if count > limits.entries:
-        raise over(limits, "entries")
+    if count > limits.tensors + _FEW:
+        raise over(limits, "tensors")
     if length > _DIRECTORY:
         raise unclear("The directory of the archive is longer than its names need")
     return count, start, length

@@ -149,6 +149,9 @@ def unknown(what: str, name: str, known: Iterable[str], do: str) -> NotFound:
     return NotFound(f"There is no {what} {quoted(name)}.", do)
 
 
+_UNUSUAL: Final = re.compile(r"[^ -~\n\t]")
+
+
 class Screen(io.TextIOBase):
     """A stream for what people read: no control characters and no errors halfway.
 
@@ -163,8 +166,8 @@ class Screen(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write it, with an escape for what a terminal or a CI job would obey or cannot show."""
-        shown = "".join(
-            each if each.isprintable() or each in "\n\t" else ascii(each)[1:-1] for each in text
+        shown = _UNUSUAL.sub(
+            lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text
         ).replace("##[", r"##\u005b")  # a runner obeys it anywhere in a line; JSON stays JSON
         if self._stream is None:
             self.failed = OSError(errno.EBADF, os.strerror(errno.EBADF))
