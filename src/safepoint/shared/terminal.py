@@ -13,6 +13,7 @@ import json
 import math
 import os
 import pkgutil
+import re
 import select
 import signal
 import sys
@@ -149,7 +150,8 @@ def unknown(what: str, name: str, known: Iterable[str], do: str) -> NotFound:
     return NotFound(f"There is no {what} {quoted(name)}.", do)
 
 
-_UNUSUAL: Final = re.compile(r"[^ -~\n\t]")
+def _escaped(found: re.Match[str]) -> str:
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in found[0])
 
 
 class Screen(io.TextIOBase):
@@ -166,9 +168,8 @@ class Screen(io.TextIOBase):
 
     def write(self, text: str) -> int:
         """Write it, with an escape for what a terminal or a CI job would obey or cannot show."""
-        shown = _UNUSUAL.sub(
-            lambda found: found[0] if found[0].isprintable() else ascii(found[0])[1:-1], text
-        ).replace("##[", r"##\u005b")  # a runner obeys it anywhere in a line; JSON stays JSON
+        # A runner obeys ##[ anywhere in a line. JSON stays JSON.
+        shown = re.sub(r"[^ -~\n\t]+", _escaped, text).replace("##[", r"##\u005b")
         if self._stream is None:
             self.failed = OSError(errno.EBADF, os.strerror(errno.EBADF))
         elif self.failed is None:
