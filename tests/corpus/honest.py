@@ -78,6 +78,7 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
         for name in _OPTIMIZERS.split()
     },
     "random states": _random,
+    "the version of PyTorch": lambda: torch.__version__,
     "the vocabulary of GPT-2": lambda: {"tokens": {n: f"token {n}" for n in range(50_257)}},
     "a tensor with an attribute": lambda: _tagged(_WEIGHT.clone()),
     "views of one storage": lambda: [*_WEIGHT.clone(), _WEIGHT.t(), _WEIGHT[::2]],

@@ -131,6 +131,7 @@ MORE = {
     *("a NumPy array", "a deque", "NumPy scalars", "sets", "a NumPy array of texts", "arguments"),
     *("a path", "times", "bytes", "a defaultdict", "a layout", "a tensor with an attribute"),
     *("a NumPy array, old format", "arguments, old format", "sets, old format"),
+    "the version of PyTorch",
 }
 """What we load and PyTorch does not, or only once it was told to."""
 NO_DATA = {

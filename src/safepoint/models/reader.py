@@ -953,6 +953,7 @@ def _values_of(torch: Any) -> tuple[dict[Any, str], dict[Ref, Any]]:
     return {value: name for name, value in dtypes.items()}, {
         **PLAIN,
         ("torch.storage", "UntypedStorage"): _StorageType(None),
+        ("torch.torch_version", "TorchVersion"): made_of(str, str),
         **{("torch", name): _StorageType(kind) for name, kind in _STORAGES.items()},
         **{("torch", name): Constant(dtype) for name, dtype in dtypes.items()},
         **{("torch", name): Constant(getattr(torch, name, Word(name))) for name in _SCHEMES},
