@@ -7,6 +7,7 @@ from tests.harness.optional import need
 need("torch", "PyTorch is not installed: pip install '.[torch]'")
 
 from argparse import Namespace
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from tests.harness.crash import failed, killed
 from tests.harness.optional import Late
 from tests.unit.models_helpers import KEY, KEYS, bits, saved, state_dict
 
-torch, corpus = Late("torch"), Late("tests.corpus.honest")
+np, torch, corpus = Late("numpy"), Late("torch"), Late("tests.corpus.honest")
 PAIR = ["model.safetensors", "model.safetensors.seal"]
 
 STATES: dict[str, Callable[[], Any]] = {
@@ -55,6 +56,25 @@ def test_a_state_comes_back_as_it_was(tmp_path: Path, case: str) -> None:
     state = STATES[case]()
     save_checkpoint(tmp_path / "run.safetensors", state, key=KEY)
     assert corpus.equal(load_checkpoint(tmp_path / "run.safetensors", keys=KEYS), state)
+
+
+def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
+    """A training state with one `numpy.float64` in it could not be converted."""
+    kinds = [(0, torch.float32), (1, torch.int64), (2, torch.uint8)]  # empty ones, soon forgotten
+    empty = [torch.empty(0, n, dtype=dtype) for n, dtype in kinds]
+    state = {
+        "best": np.float64(0.5),
+        "random": np.arange(3, dtype="u4"),
+        "device": torch.device("cuda:1"),
+        "losses": deque([1.5, np.bool_(True)]),
+        "empty": [each.numpy() for each in empty],
+    }
+    torch.save(state, tmp_path / "old.pt")
+    convert(tmp_path / "old.pt", tmp_path / "run.safetensors", key=KEY)
+    found = load_checkpoint(tmp_path / "run.safetensors", keys=KEYS)
+    random = torch.arange(3).to(torch.uint32)
+    plain = {"best": 0.5, "random": random, "device": "cuda:1", "losses": [1.5, True]}
+    assert corpus.equal(found, {**plain, "empty": empty})
 
 
 def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None:

@@ -6,15 +6,16 @@ tensor was, and where a number was that the codec refuses; the codec knows these
 class. What comes back is equal to what went in: types, shapes, bytes and structure, and a tensor
 that was in two places is one tensor again.
 
-Not kept: the `_metadata` of an OrderedDict, that a dict was a Namespace, a Counter or a
-defaultdict, gradients and their history, strides, and the device.
+Not kept: the `_metadata` of an OrderedDict, gradients and their history, strides, and the device of
+a tensor. A Namespace, a Counter and a defaultdict become a dict, a deque a list, a device a text,
+an array of NumPy a tensor, and one of its numbers a number of Python.
 """
 
 from __future__ import annotations
 
 import math
 from argparse import Namespace
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from contextlib import suppress
 from types import SimpleNamespace
@@ -167,8 +168,7 @@ class _Packer:
             path: the names on the way to it, or None if a key among them is not a name.
             depth: how many levels are left.
         """
-        if type(value) in (Namespace, SimpleNamespace):
-            value = vars(value)
+        value = self._plainer(value)
         kind = type(value)
         if isinstance(value, self._torch.Tensor):
             return TensorRef(self._name_of(value, path or _ROOT if path is not None else None))
@@ -198,6 +198,20 @@ class _Packer:
             raise _foreign(value, path)
         return value
 
+    def _plainer(self, value: Any) -> Any:
+        """Return what is kept in place of a value that is not as plain as it could be."""
+        kind = type(value)
+        if kind in (Namespace, SimpleNamespace):
+            return vars(value)
+        if kind is deque:
+            return [*value]
+        if kind is self._torch.device:
+            return str(value)
+        if kind.__module__ == "numpy":
+            with suppress(TypeError, ValueError, AttributeError):  # such as texts
+                return self._torch.tensor(value) if kind.__name__ == "ndarray" else value.item()
+        return value
+
     def _name_of(self, tensor: torch.Tensor, name: str | None) -> str:
         """Keep a tensor under that name, or return the name under which it was kept before."""
         if name is None:
@@ -207,18 +221,17 @@ class _Packer:
             )
         if why := _refusal(self._torch, tensor, name):
             raise ModelRefused(f"The tensor {quoted(name)} {why}.", _IN_PLACE)
-        place: Any = id(tensor)
         start, shape, stride = tensor.data_ptr(), tensor.shape, tensor.stride()
-        if start and tensor.numel():
-            signs = tensor.is_conj(), tensor.is_neg()
-            place = (str(tensor.device), start, tensor.dtype, shape, stride, *signs)
-        if place in self._names:
+        signs = tensor.is_conj(), tensor.is_neg()
+        place = (str(tensor.device), start, tensor.dtype, shape, stride, *signs)
+        has_place = start and tensor.numel()  # an empty one can be anywhere
+        if has_place and place in self._names:
             return self._names[place]
         own = free_name(name, self.tensors, self._times)
         if len(self.tensors) >= self._limits.tensors:
             raise over(self._limits, "tensors", subject="The state")
-        self._names[place] = own
-        if type(place) is tuple:
+        if has_place:
+            self._names[place] = own
             last = sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
             self._areas.append((place[0], start, start + (last + 1) * tensor.element_size(), own))
         self.tensors[own] = _plain(tensor)
@@ -272,5 +285,5 @@ def _foreign(value: Any, path: str | None) -> ModelRefused:
     where = f"{quoted(path)} in the state" if path else "A value of the state"
     return ModelRefused(
         f"{where} is of the type {kind.__module__}.{kind.__qualname__}, which is not saved.",
-        "Save torch.from_numpy(array), number.item(), module.state_dict() or str(value) instead.",
+        "Save a tensor, a number, module.state_dict() or str(value) instead.",
     )
