@@ -17,7 +17,8 @@ LINES = Path(__file__).with_name("lint_cases.txt").read_text(encoding="utf-8").s
 CASES = [line.split("\t") for line in LINES if line and not line.startswith("# ")]
 LOAD = "import torch\ntorch.load('m.pt')\n"
 SAFE = "import torch\ntorch.load('m.pt', weights_only=True)\n"
-TANGLED = "it is not Python that can be followed (too tangled)"
+UNREAD = "it is not Python that can be followed ("
+TANGLED = f"{UNREAD}too tangled)"
 VARIABLE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
@@ -32,12 +33,13 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
     ("code", "what"),
     [
         ("x = 1\n\0y = 2\n", "it is no"),
-        ("-" * 20_000 + "1\n", "it is not Python that can be followed ("),
-        ("".join(f"a{n} = a{n + 1}\n" for n in range(400)) + "import a400\na0(p)\n", TANGLED),
-        ("".join(f"import m{n} as a\n" for n in range(400)) + "a.load(p)\n" * 400, TANGLED),
-        ("".join(f"from m{n} import *\n" for n in range(400)) + "load(p)\n" * 400, TANGLED),
+        ("-" * 20_000 + "1\n", UNREAD),
+        ("".join(f"a{n} = a{n + 1}\n" for n in range(4000)), f"{UNREAD}RecursionError)"),
+        ("".join(f"a{n + 1} = a{n}.x or a{n}.y\n" for n in range(50)), TANGLED),
+        ("".join(f"import m{n} as a\n" for n in range(500)) + "a.load(p)\n" * 500, TANGLED),
+        ("".join(f"from m{n} import *\n" for n in range(500)) + "load(p)\n" * 500, TANGLED),
     ],
-    ids=["null", "minus", "deep", "wide", "stars"],
+    ids=["null", "minus", "long", "deep", "wide", "stars"],
 )
 def test_what_cannot_be_looked_at_is_a_finding(code: str, what: str) -> None:
     (finding,) = check_source(code, "x.py")

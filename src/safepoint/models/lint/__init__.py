@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from safepoint.core.errors import quoted
-from safepoint.models.lint.loads import found_in
+from safepoint.models.lint.loads import Finder
 from safepoint.models.lint.names import DATA, Tangled
 
 __all__ = ["IDS", "Id", "Load", "check_source"]
@@ -116,13 +116,10 @@ def _check_python(data: bytes) -> Iterator[Load]:
 
 def _visit(tree: ast.Module, data: bytes) -> Iterator[Load]:
     lines = data.splitlines()
-    for node, kind, what in found_in(tree):
-        line: int = getattr(node, "lineno", 1)
-        offset: int = getattr(node, "col_offset", 0)
-        before = lines[line - 1][:offset] if line <= len(lines) else b""
-        last: int = getattr(node, "end_lineno", None) or line
-        if isinstance(node, ast.ClassDef):
-            last = node.body[0].lineno  # what stands further down is about something else
+    found = {(node, kind): what for node, kind, what in Finder(tree).find()}
+    for (node, kind), what in found.items():
+        line, last = node.lineno, node.end_lineno or node.lineno
+        before = b"".join(lines[line - 1 : line])[: node.col_offset]
         yield Load(0, line, len(before.decode("utf-8", "replace")) + 1, kind, what, last)
 
 
