@@ -32,7 +32,7 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("x = 1\n\0y = 2\n", "it is no"),
+        ("x = 1\n\0y = 2\n", UNREAD),
         ("-" * 20_000 + "1\n", UNREAD),
         ("".join(f"a{n} = a{n + 1}\n" for n in range(4000)), f"{UNREAD}RecursionError)"),
         ("".join(f"a{n + 1} = a{n}.x or a{n}.y\n" for n in range(50)), TANGLED),
@@ -74,7 +74,7 @@ def test_a_call_costs_the_same_whatever_is_around_it(monkeypatch: pytest.MonkeyP
 def test_a_finding_says_where_what_and_what_to_write() -> None:
     code = "import torch\n\nif x:\n    é = torch.load(\n        p,\n    )\n"
     (load,) = check_source(code, "x.py")
-    assert (load.line, load.column, load.last, load.id) == (4, 9, 6, "SL01")
+    assert (load.line, load.column, load.id) == (4, 9, "SL01")
     assert load.what.startswith("torch.load without a literal weights_only=True may run what")
     assert [each.id for each in check_source("\ufeffimport torch\ntorch.load(p)\n")] == ["SL01"]
     (idle,) = check_source("x = 1  # safepoint: allow SL02 made by us\n", "x.py")
@@ -162,7 +162,7 @@ def test_notebooks_are_looked_at_as_one_program(out: Out) -> None:
         "%%bash\nls | wc",
         "%%time\nth.load(  # safepoint: allow SL01 made by us\n    'm.pt')",
         "x = (10\n  % 3)\nth.load?",
-        "x = (y\n%y)\nth.load('m.pt')",
+        "x = (y\n% y)\nth.load('m.pt')  # why?",
         "this is no python",
     )
     write({"a.ipynb": notebook(*cells), "b.ipynb": notebook(LOAD, kind="markdown")})
