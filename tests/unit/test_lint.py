@@ -16,9 +16,7 @@ from safepoint.models.lint import check_source
 LINES = Path(__file__).with_name("lint_cases.txt").read_text(encoding="utf-8").splitlines()
 CASES = [line.split("\t") for line in LINES if line and not line.startswith("# ")]
 LOAD = "import torch\ntorch.load('m.pt')\n"
-SAFE = "import torch\ntorch.load('m.pt', weights_only=True)\n"
-UNREAD = "it is not Python that can be followed ("
-TANGLED = f"{UNREAD}too tangled)"
+TANGLED = "too tangled)"
 VARIABLE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
@@ -32,19 +30,19 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("x = 1\n\0y = 2\n", UNREAD),
-        ("-" * 20_000 + "1\n", UNREAD),
-        ("".join(f"a{n} = a{n + 1}\n" for n in range(4000)), f"{UNREAD}RecursionError)"),
+        ("x = 1\n\0y = 2\n", ""),
+        ("-" * 20_000 + "1\n", ""),
+        ("".join(f"a{n} = a{n + 1}\n" for n in range(4000)), "RecursionError)"),
         ("".join(f"a{n + 1} = a{n}.x or a{n}.y\n" for n in range(50)), TANGLED),
-        ("".join(f"import m{n} as a\n" for n in range(500)) + "a.load(p)\n" * 500, TANGLED),
-        ("".join(f"from m{n} import *\n" for n in range(500)) + "load(p)\n" * 500, TANGLED),
+        ("".join(f"import m{n:099} as a\n" for n in range(300)) + "a.load(p)\n" * 300, TANGLED),
+        ("".join(f"from m{n:099} import *\n" for n in range(300)) + "load(p)\n" * 300, TANGLED),
     ],
     ids=["null", "minus", "long", "deep", "wide", "stars"],
 )
 def test_what_cannot_be_looked_at_is_a_finding(code: str, what: str) -> None:
     (finding,) = check_source(code, "x.py")
     assert (finding.id, finding.line, finding.column) == ("SL90", 1, 1)
-    assert finding.what.startswith(f"This was not looked at: {what}")
+    assert f"This was not looked at: it is not Python that can be followed ({what}" in finding.what
 
 
 def test_a_module_that_collects_many_others_is_looked_at() -> None:
@@ -114,7 +112,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
     [
         ({"p/a.py": "", "p/b.pyx": "", "p/c.pyc": ""}, "p", 0, "SP25.skipped"),
         ({"p/a.py": LOAD}, "p nowhere", 2, "SP23.sl01"),
-        ({"p/a.py": SAFE, "e/x.md": ""}, "p e", 2, "SP26.no-code"),
+        ({"p/a.py": "", "e/x.md": ""}, "p e", 2, "SP26.no-code"),
         ({"p/node_modules/a.py": LOAD}, "p", 2, "SP26.no-code SP25.not-entered"),
         ({"p/__pycache__/a.py": LOAD, "p/.x/b.py": LOAD}, "p", 1, "SP23.sl01 SP23.sl01"),
         ({"p/run": SCRIPT, "p/x": "#!/bin/sh", "p/y": LOAD}, "p", 1, "SP23.sl01"),

@@ -17,7 +17,7 @@ from safepoint.rules import package_toml
 
 DATA: Final = package_toml("models/lint/lint.toml")
 
-_MOST: Final = 1_000_000  # characters of names that are looked up in a file, besides 80 for a node
+_MOST: Final = 8_000_000  # characters of names that are looked up in a file, besides 80 for a node
 _LIKE: Final = (f"(?P<{kind}>{'|'.join(like)})" for kind, like in DATA["kinds"].items())
 _KIND: Final = re.compile(rf"(?:.*\.)?(?:{'|'.join(_LIKE)})")
 
