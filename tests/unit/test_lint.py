@@ -16,8 +16,7 @@ from safepoint.models.lint import check_source
 LINES = Path(__file__).with_name("lint_cases.txt").read_text(encoding="utf-8").splitlines()
 CASES = [line.split("\t") for line in LINES if line and not line.startswith("# ")]
 LOAD = "import torch\ntorch.load('m.pt')\n"
-SAFE = "import torch\ntorch.load('m.pt', weights_only=True)\n"
-TANGLED = "it is not Python that can be followed (too tangled)"
+TANGLED = "too tangled)"
 VARIABLE = "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"
 
 
@@ -31,18 +30,19 @@ def test_each_case_is_found_or_left_alone(case: list[str]) -> None:
 @pytest.mark.parametrize(
     ("code", "what"),
     [
-        ("x = 1\n\0y = 2\n", "it is no"),
-        ("-" * 20_000 + "1\n", "it is not Python that can be followed ("),
-        ("".join(f"a{n} = a{n + 1}\n" for n in range(400)) + "import a400\na0(p)\n", TANGLED),
-        ("".join(f"import m{n} as a\n" for n in range(400)) + "a.load(p)\n" * 400, TANGLED),
-        ("".join(f"from m{n} import *\n" for n in range(400)) + "load(p)\n" * 400, TANGLED),
+        ("x = 1\n\0y = 2\n", ""),
+        ("-" * 20_000 + "1\n", ""),
+        ("".join(f"a{n} = a{n + 1}\n" for n in range(4000)), "RecursionError)"),
+        ("".join(f"a{n + 1} = a{n}.x or a{n}.y\n" for n in range(50)), TANGLED),
+        ("".join(f"import m{n:099} as a\n" for n in range(300)) + "a.load(p)\n" * 300, TANGLED),
+        ("".join(f"from m{n:099} import *\n" for n in range(300)) + "load(p)\n" * 300, TANGLED),
     ],
-    ids=["null", "minus", "deep", "wide", "stars"],
+    ids=["null", "minus", "long", "deep", "wide", "stars"],
 )
 def test_what_cannot_be_looked_at_is_a_finding(code: str, what: str) -> None:
     (finding,) = check_source(code, "x.py")
     assert (finding.id, finding.line, finding.column) == ("SL90", 1, 1)
-    assert finding.what.startswith(f"This was not looked at: {what}")
+    assert f"This was not looked at: it is not Python that can be followed ({what}" in finding.what
 
 
 def test_a_module_that_collects_many_others_is_looked_at() -> None:
@@ -72,7 +72,7 @@ def test_a_call_costs_the_same_whatever_is_around_it(monkeypatch: pytest.MonkeyP
 def test_a_finding_says_where_what_and_what_to_write() -> None:
     code = "import torch\n\nif x:\n    é = torch.load(\n        p,\n    )\n"
     (load,) = check_source(code, "x.py")
-    assert (load.line, load.column, load.last, load.id) == (4, 9, 6, "SL01")
+    assert (load.line, load.column, load.id) == (4, 9, "SL01")
     assert load.what.startswith("torch.load without a literal weights_only=True may run what")
     assert [each.id for each in check_source("\ufeffimport torch\ntorch.load(p)\n")] == ["SL01"]
     (idle,) = check_source("x = 1  # safepoint: allow SL02 made by us\n", "x.py")
@@ -112,7 +112,7 @@ SCRIPT = f"#!/usr/bin/env python3\n{LOAD}"
     [
         ({"p/a.py": "", "p/b.pyx": "", "p/c.pyc": ""}, "p", 0, "SP25.skipped"),
         ({"p/a.py": LOAD}, "p nowhere", 2, "SP23.sl01"),
-        ({"p/a.py": SAFE, "e/x.md": ""}, "p e", 2, "SP26.no-code"),
+        ({"p/a.py": "", "e/x.md": ""}, "p e", 2, "SP26.no-code"),
         ({"p/node_modules/a.py": LOAD}, "p", 2, "SP26.no-code SP25.not-entered"),
         ({"p/__pycache__/a.py": LOAD, "p/.x/b.py": LOAD}, "p", 1, "SP23.sl01 SP23.sl01"),
         ({"p/run": SCRIPT, "p/x": "#!/bin/sh", "p/y": LOAD}, "p", 1, "SP23.sl01"),
@@ -160,7 +160,7 @@ def test_notebooks_are_looked_at_as_one_program(out: Out) -> None:
         "%%bash\nls | wc",
         "%%time\nth.load(  # safepoint: allow SL01 made by us\n    'm.pt')",
         "x = (10\n  % 3)\nth.load?",
-        "x = (y\n%y)\nth.load('m.pt')",
+        "x = (y\n% y)\nth.load('m.pt')  # why?",
         "this is no python",
     )
     write({"a.ipynb": notebook(*cells), "b.ipynb": notebook(LOAD, kind="markdown")})

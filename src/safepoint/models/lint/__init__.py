@@ -17,13 +17,12 @@ from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
-from safepoint.core.errors import quoted
-from safepoint.models.lint.loads import found_in
-from safepoint.models.lint.names import DATA, Tangled
+from safepoint.models.lint.loads import Finder
+from safepoint.models.lint.names import DATA
 
 __all__ = ["IDS", "Id", "Load", "check_source"]
 
-_NOT_PARSED: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
+_NOT_FOLLOWED: Final = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 class Id(NamedTuple):
@@ -53,7 +52,6 @@ class Load(NamedTuple):
         column: the column, from 1, in characters.
         id: the kind of finding, for example "SL01".
         what: what is there, as one sentence on one line.
-        last: the last line of what was found.
     """
 
     cell: int
@@ -61,11 +59,6 @@ class Load(NamedTuple):
     column: int
     id: str
     what: str
-    last: int = 0
-
-
-def _unseen(why: str, line: int = 1, column: int = 1, cell: int = 0) -> Load:
-    return Load(cell, max(line, 1), max(column, 1), "SL90", f"This was not looked at: {why}.")
 
 
 # --- one file -----------------------------------------------------------------------------------
@@ -87,138 +80,94 @@ def check_source(data: bytes | str, path: str = "<text>") -> list[Load]:
         What was found, from top to bottom. A file that cannot be parsed is a finding of its own.
     """
     check = _check_notebook if PurePath(path).suffix == ".ipynb" else _check_python
-    return sorted(check(_encoded(data)))
-
-
-def _encoded(text: bytes | str) -> bytes:
-    return text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
+    return sorted(check(data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data))
 
 
 def _parse(data: bytes | str) -> ast.Module:
     """Parse a file in its own encoding. Nothing in it runs and nothing warns of its style."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return ast.parse(_encoded(data))
+        return ast.parse(data)
+
+
+def _unseen(what: str, error: Exception, cell: int = 0) -> Load:
+    why = ascii(getattr(error, "msg", type(error).__name__))[1:-1][:80]  # it may quote the file
+    line = max(getattr(error, "lineno", None) or 1, 1)
+    return Load(cell, line, 1, "SL90", f"This was not looked at: {what} ({why}).")
 
 
 def _check_python(data: bytes) -> Iterator[Load]:
     try:
-        findings = [*_visit(_parse(data), data)]
-    except SyntaxError as error:
-        why = ascii(error.msg)[1:-1][:80]  # it may quote the file
-        yield _unseen(f"it is not Python ({why})", error.lineno or 1, error.offset or 1)
-    except (ValueError, RecursionError, MemoryError, Tangled) as error:
-        why = "too tangled" if isinstance(error, Tangled) else type(error).__name__
-        yield _unseen(f"it is not Python that can be followed ({why})")
-    else:
-        yield from _allowed(findings, _comments(data))
-
-
-def _visit(tree: ast.Module, data: bytes) -> Iterator[Load]:
-    lines = data.splitlines()
-    for node, kind, what in found_in(tree):
-        line: int = getattr(node, "lineno", 1)
-        offset: int = getattr(node, "col_offset", 0)
-        before = lines[line - 1][:offset] if line <= len(lines) else b""
-        last: int = getattr(node, "end_lineno", None) or line
-        if isinstance(node, ast.ClassDef):
-            last = node.body[0].lineno  # what stands further down is about something else
-        yield Load(0, line, len(before.decode("utf-8", "replace")) + 1, kind, what, last)
+        found = {(node, kind): what for node, kind, what in Finder(_parse(data)).find()}
+    except _NOT_FOLLOWED as error:
+        yield _unseen("it is not Python that can be followed", error)
+        return
+    lines, allows = data.splitlines(), dict(_allows(data))
+    used: set[tuple[int, str]] = set()
+    for (node, kind), what in found.items():
+        last = node.end_lineno or node.lineno
+        allowed = allows.keys() & {(line, kind) for line in range(node.lineno, last + 1)}
+        used |= allowed
+        if not allowed:
+            before = b"".join(lines[node.lineno - 1 : node.lineno])[: node.col_offset]
+            yield Load(0, node.lineno, len(before.decode("utf-8", "replace")) + 1, kind, what)
+    for key in allows.keys() - used:
+        what = f"It allows {key[1]}, but nothing there needs it any more."
+        vague = "It does not say what it allows, or why, in two words or more."
+        yield Load(0, *allows[key], "SL91", what if key[1] else vague)
 
 
 # --- notebooks: their code cells as one module, since a name of one cell reaches the next -------
 
-# A line that goes on with an operator, such as `% 3` or `!= 3`, is none.
-_PYTHON: Final = ("%%time", "%%capture", "%%prun")
-_MAGIC: Final = re.compile(r"\s*(?:%{1,2}[A-Za-z_]|!(?!=)|\?).*|.*\?\s*")
+_OTHER: Final = re.compile(r"\s*%%(?!time|capture|prun)")  # a whole cell that is not Python
+# A line for IPython or a shell. One that goes on with an operator, such as `% 3`, is none.
+_MAGIC: Final = re.compile(
+    r"^([ \t]*)(?:(?:%{1,2}[a-z_]|!(?!=)|\?).*|[\w.]+\?+[ \t]*)$", re.I | re.M
+)
 
 
 def _check_notebook(data: bytes) -> Iterator[Load]:
     try:
         cells = [(each["cell_type"], "".join(each["source"])) for each in json.loads(data)["cells"]]
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        yield _unseen(f"it is not a notebook ({type(error).__name__})")
+        yield _unseen("it is not a notebook", error)
         return
     whole: list[str] = []
-    places: list[tuple[int, int]] = []  # of each line: its cell, and the lines before that
+    places: list[tuple[int, int]] = []  # of each line: its cell, and its line there
     for number, (kind, text) in enumerate(cells, 1):
-        if kind in ("markdown", "raw"):
+        if kind in ("markdown", "raw") or _OTHER.match(text):
             continue  # and any other kind may be code to somebody
-        code = _python_of(text)
+        code = _MAGIC.sub(r"\1pass", text)
         try:
             _parse(code)
-        except _NOT_PARSED as error:
-            line = getattr(error, "lineno", None) or 1
-            yield _unseen("it is not Python", line, 1, number)
+        except _NOT_FOLLOWED as error:
+            yield _unseen("it is not Python", error, number)
             continue
-        places += [(number, len(whole))] * (code.count("\n") + 1)
-        whole += code.split("\n")
-    for found in _check_python(_encoded("\n".join(whole))):
-        number, before = places[min(found.line, len(places)) - 1]
-        yield found._replace(cell=number, line=found.line - before, last=found.last - before)
-
-
-def _python_of(text: str) -> str:
-    """Return what of a cell is Python: a line for the shell or for IPython does nothing."""
-    lines, begins = text.split("\n"), text.lstrip()
-    odd = [_MAGIC.fullmatch(line) is not None for line in lines]
-    if begins.startswith("%%"):
-        odd = [not begins.startswith(_PYTHON) or number == 0 for number, _ in enumerate(lines)]
-    else:
-        with contextlib.suppress(*_NOT_PARSED):
-            _parse(text)
-            return text
-    pairs = zip(lines, odd, strict=True)
-    return "\n".join(f"{line[: -len(line.lstrip())]}pass" if o else line for line, o in pairs)
+        whole.append(code)
+        places += [(number, line) for line in range(1, code.count("\n") + 2)]
+    for found in _check_python("\n".join(whole).encode()):
+        cell, line = places[min(found.line, len(places)) - 1]
+        yield found._replace(cell=cell, line=line)
 
 
 # --- allowed on purpose, with `safepoint: allow SL02 made by our own nightly job` ---------------
-# It stands on a line of what was found, or on a line of its own above it, and gives a reason. Each
-# id in it is for one finding.
+# It stands on a line of what was found, or on a line of its own above it, and gives a reason.
 
-_MARK: Final = re.compile(
-    r"#\s*safepoint\s*:\s*allow\b\s*([a-z]+\d+(?:\s*,\s*[a-z]+\d+)*)?[\s:,-]*(.*)", re.IGNORECASE
+_ALLOW: Final = re.compile(
+    r"#\s*safepoint\s*:\s*allow\b(?:\s*([a-z]+\d+(?:\s*,\s*[a-z]+\d+)*)\b[\s:,-]*[^\s:,-]\S*\s+\S)?",
+    re.IGNORECASE,
 )
-_Comment = tuple[str, int, int, str]  # its text, its line and column, and the whole line
 
 
-def _comments(data: bytes) -> list[_Comment]:
+def _allows(data: bytes) -> Iterator[tuple[tuple[int, str], tuple[int, int]]]:
+    """Yield each id that a comment allows, with the line that it is about, and where it stands."""
     if b"allow" not in data.lower():
-        return []
-    found: list[_Comment] = []
+        return
     with contextlib.suppress(tokenize.TokenError, SyntaxError):  # the parser has the last word
         for each in tokenize.tokenize(io.BytesIO(data).readline):
-            if each.type == tokenize.COMMENT:
-                found += [(each.string, *each.start, each.line)]
-    return found
-
-
-def _allowed(findings: list[Load], comments: list[_Comment]) -> Iterator[Load]:
-    """Leave out what is allowed with a reason, and add each allow that does not count."""
-    # Of two calls around an allow, the one that ends first is the inner one.
-    left = sorted(findings, key=lambda each: (max(each.line, each.last), -each.line, each.column))
-    for text, line, column, whole in comments:
-        mark = _MARK.search(text)
-        if mark is None:
-            continue
-        ids = [name.strip().upper() for name in (mark[1] or "").split(",") if name.strip()]
-        odd = [name for name in ids if name not in IDS or name in ("SL90", "SL91")]
-        what = "" if ids else "It does not say what it allows."
-        what = what or (f"{quoted(odd[0])} is not an id that can be allowed." if odd else "")
-        if not what and len(mark[2].split()) < 2:
-            what = f"It allows {', '.join(ids)} without a reason."
-        idle = []
-        for name in () if what else ids:
-            above = None if whole[:column].strip() else line + 1  # where it stands alone
-            for each in left:
-                is_near = each.line == above or each.line <= line <= max(each.line, each.last)
-                if each.id == name and is_near:
-                    left.remove(each)
-                    break
-            else:
-                idle.append(name)
-        if idle:
-            what = f"It allows {', '.join(idle)}, but nothing there needs it any more."
-        if what:
-            yield Load(0, line, column + 1 + mark.start(), "SL91", what)
-    yield from left
+            mark = _ALLOW.search(each.string) if each.type == tokenize.COMMENT else None
+            if mark:
+                line, column = each.start
+                is_above = not each.line[:column].strip()  # what it is about, on the next line
+                for name in (mark[1] or "").upper().split(","):
+                    yield (line + is_above, name.strip()), (line, column + 1 + mark.start())

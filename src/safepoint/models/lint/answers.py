@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
-Found = tuple[ast.AST, str, str]
+from safepoint.models.lint.names import Names
+
+Found = tuple[ast.expr, str, str]  # where, the id, and what stands there, as a sentence
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 _ROUTES: Final = ("get", "post", "put", "patch", "delete", "route", "api_route", "websocket")
 
 
-def answers_in(function: Function, asks: Callable[[ast.AST], bool]) -> Iterator[Found]:
+def answers_in(function: Function, names: Names) -> Iterator[Found]:
     """Find where the answer of an interrupt decides whether something is called."""
     nodes = [*ast.walk(function)]
-    answers = {
-        ast.unparse(target)
-        for node in nodes
-        if isinstance(node, ast.Assign) and asks(node.value)
-        for target in node.targets
-    }
+    calls = (each for each in nodes if isinstance(each, ast.Call))
+    asking = {each for each in calls if names.known(each.func, "question")}
+    kept = (each for each in nodes if isinstance(each, ast.Assign) and each.value in asking)
+    answers = {getattr(target, "id", None) for each in kept for target in each.targets} - {None}
     for node in nodes:
         if isinstance(node, ast.If | ast.IfExp):
+            test = ast.walk(node.test)
             body = node.body if isinstance(node.body, list) else [node.body]
-            tested = (each for each in ast.walk(node.test) if isinstance(each, ast.Name | ast.Call))
-            said = any(asks(each) or getattr(each, "id", "") in answers for each in tested)
-            if said and any(isinstance(e, ast.Call) for each in body for e in ast.walk(each)):
+            is_answer = any(each in asking or getattr(each, "id", "") in answers for each in test)
+            if is_answer and any(isinstance(e, ast.Call) for each in body for e in ast.walk(each)):
                 yield node.test, "SL14", "The answer of interrupt decides a call: nobody signed it."
 
 
@@ -36,8 +36,7 @@ def threads_in(function: Function) -> Iterator[Found]:
     routes = [each.func for each in function.decorator_list if isinstance(each, ast.Call)]
     if not any(isinstance(each, ast.Attribute) and each.attr in _ROUTES for each in routes):
         return
-    its = function.args
-    given = {each.arg for each in (*its.posonlyargs, *its.args, *its.kwonlyargs)}
+    given = {each.arg for each in ast.walk(function.args) if isinstance(each, ast.arg)}
     nodes = [each for line in function.body for each in ast.walk(line)]
     its_own = (each for each in nodes if isinstance(each, ast.expr) and _root(each) in given)
     uses = Counter(map(ast.unparse, its_own))
@@ -56,8 +55,11 @@ def _root(node: ast.expr, left: int = 16) -> str:
     match node:
         case ast.Name(id=name):
             return name
-        case ast.Attribute(value=value) | ast.Subscript(value=value) | ast.Await(value=value):
-            return _root(value, left - 1) if left else ""
-        case ast.Call(func=ast.Attribute(attr="get" | "json", value=value)):
+        case (
+            ast.Attribute(value=value)
+            | ast.Subscript(value=value)
+            | ast.Await(value=value)
+            | ast.Call(func=ast.Attribute(attr="get" | "json", value=value))
+        ):
             return _root(value, left - 1) if left else ""
     return ""
