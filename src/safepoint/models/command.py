@@ -54,7 +54,7 @@ def _scan(options: argparse.Namespace) -> int:
             ends[2] += 1
     for each in closed:
         print(each.what, file=sys.stderr)
-    ends[2] += len(closed)
+        ends[2] += 1
     if ends.total() > 1:
         found = f"{ends[1]} with findings, {ends[2]} not read"
         print(f"Looked at {counted(ends.total(), 'file')}: {found}.")
@@ -80,23 +80,21 @@ def _scanned(path: str) -> int:
             pass
     other = "Python code" if path.endswith(".py") else "no known kind of model"
     what = other if found.kind is Format.UNKNOWN and found.plain else found.kind.sentence
-    print(f"{shell(path)} is {what} ({found.size:,} bytes).")
-    its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
-    for each in (pickle for pickle in found.pickles if pickle.said != its_own):
+    lines = [f"{shell(path)} is {what} ({found.size:,} bytes)."]
+    for each in found.pickles:
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {listed([*each.imports], _SHOWN)}. " if each.imports else ""
-        said = f"{each.said.capitalize()}: {each.reason}" if each.reason else "Plain data."
-        print(f"  {where}{wants}{said}")
-    for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):
-        print(f"  {line}")
+        said = f"{each.verdict.capitalize()}: {each.reason}" if each.reason else "Plain data."
+        lines.append(f"{where}{wants}{said}")
+    lines += [found.what] * bool(found.code) + found.refused * (not found.wants) + found.unseen
     if found.tensors:
-        print(f"  {counted(len(found.tensors), 'tensor')}")
-    for name, tensor in list(found.tensors.items())[:_SHOWN]:
-        print(f"    {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
-    if len(found.tensors) > _SHOWN:
-        print(f"    and {len(found.tensors) - _SHOWN:,} more")
-    if found.do:
-        print(f"  {found.do}")
+        lines.append(counted(len(found.tensors), "tensor"))
+        named = [
+            f"  {shell(n)} {each.dtype} {tuple(each.shape)}" for n, each in found.tensors.items()
+        ]
+        more = len(named) - _SHOWN
+        lines += named[:_SHOWN] + [f"  and {more:,} more"] * (more > 0)
+    print("\n  ".join([*lines, *filter(None, [found.do])]))
     return int(not found.plain)
 
 

@@ -21,8 +21,8 @@ _AGAIN: Final = "Get the file again from its author. Nothing in it was loaded."
 _DAMAGED: Final = "The directory of the archive is damaged, or says two things of one member"
 _HIDDEN: Final = "The archive has bytes that belong to none of its members"
 STORED: Final = 0
-DEFLATED: Final = 8
-ENCRYPTED: Final = 0x0001
+_DEFLATED: Final = 8
+_ENCRYPTED: Final = 0x0001
 DESCRIBED: Final = 0x0008
 """The flag of a member whose size stands behind its bytes."""
 
@@ -82,14 +82,22 @@ def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Mem
     return tuple(members.values())
 
 
-def content(file: IO[bytes], member: Member, most: int) -> bytes:
+def content(file: IO[bytes], member: Member, most: int, *, checked: bool = True) -> bytes:
     """Return the bytes of a member, up to so many.
+
+    Args:
+        file: the archive.
+        member: one of its members.
+        most: how many bytes.
+        checked: whether its checksum has to match, which PyTorch does not look at.
 
     Raises:
         ModelRefused: they are not packed as its entry says, or do not match its checksum.
     """
+    if member.flags & _ENCRYPTED or member.method not in (STORED, _DEFLATED):
+        raise unclear(f"The member {quoted(member.name)} is encrypted, or packed in a rare way")
     data = read_exactly(file, member.start, min(member.packed, most))
-    if member.method == DEFLATED:
+    if member.method == _DEFLATED:
         reader = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             data = reader.decompress(data, min(member.size, most) + 1)
@@ -98,7 +106,8 @@ def content(file: IO[bytes], member: Member, most: int) -> bytes:
         whole = len(data) == member.size and reader.eof and not reader.unused_data
         if not whole and member.packed <= most and member.size <= most:
             raise unclear(f"The member {quoted(member.name)} is not compressed as its entry says")
-    if len(data) == member.size and member.crc and zlib.crc32(data) != member.crc:
+    is_whole = len(data) == member.size
+    if checked and is_whole and member.crc and zlib.crc32(data) != member.crc:
         raise unclear(f"The member {quoted(member.name)} does not match its checksum")
     return data[:most]
 
