@@ -55,10 +55,8 @@ from safepoint.models.zips import Member, content, ends_as_zip, read_directory, 
 PICKLED: Final = "__pickled__"
 """The key under which Agent Framework keeps a pickle in base64."""
 
-_LOOK: Final = "Nothing was run. Do not load it. Ask who wrote it."
 _HEAD: Final = 64 * 1024
 _SMALL: Final = 1024 * 1024
-_DEPTH: Final = 200
 _OLD: Final = 5  # pickles in an old PyTorch file, before the bytes of its tensors
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell, such as "N." in a text.
@@ -67,7 +65,7 @@ _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn]|\Z)')
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
 _MAY_PICKLE: Final = re.compile(
-    rb'__pickled__|"(?:auto_map|custom_pipelines)"|\\u00[4-7][0-9a-f]', re.IGNORECASE
+    rb'(?is)\s*[{\[].*(?:__pickled__|"(?:auto_map|custom_pipelines)"|\\u00[4-7][0-9a-f])'
 )
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
 _ARRAY: Final = b"\x93NUMPY"
@@ -85,14 +83,7 @@ _HARMLESS: Final = re.compile(
     re.DOTALL,
 )
 _CONTROL: Final = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
-_CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
-# What a PyTorch file may hold and safetensors and the codec may not.
-_LOADED_ONLY: Final = re.compile(
-    r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
-    r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
-    r"|(?P<complex128>ComplexDouble)|^(?P<pure_paths>pathlib.*\.Pure)"
-    r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
-)
+_CONVERT: Final = "Use load_checkpoint, or convert it once: safepoint convert FILE NEW --key KEY"
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = (
     "Loading it runs what is in it. Ask for skops or safetensors. Open it only in a container"
@@ -116,18 +107,19 @@ class Format(Enum):
     Attributes:
         sentence: what it is, to go behind "is".
         do: what to do with it.
+        seen: whether all of it is looked into.
     """
 
-    def __init__(self, sentence: str, do: str) -> None:
-        self.sentence, self.do = sentence, do
+    def __init__(self, sentence: str, do: str, seen: bool = True) -> None:
+        self.sentence, self.do, self.seen = sentence, do, seen
 
     EMPTY = "an empty file", "Copy it again: the save or the copy did not finish."
-    POINTER = "a Git LFS pointer, not the file itself", "Fetch the file: git lfs pull"
+    POINTER = "a Git LFS pointer, not the file itself", "Fetch the file: git lfs pull", False
     SEALED = "a sealed record", "Name the model instead of its seal."
     SAFETENSORS = "a safetensors file", "Load it with load_checkpoint."
     TORCH_ZIP = "a PyTorch archive", _CONVERT
-    TORCH_SCRIPT = "a program, saved by TorchScript", _PROGRAM
-    TORCH_EXPORT = "a program, saved by torch.export", _PROGRAM
+    TORCH_SCRIPT = "a program, saved by TorchScript", _PROGRAM, False
+    TORCH_EXPORT = "a program, saved by torch.export", _PROGRAM, False
     TORCH_LEGACY = "a PyTorch file of the format before 1.6", _CONVERT
     PICKLE = "a pickle", _PICKLED
     PICKLES = "several pickles, one after another", _PICKLED
@@ -135,14 +127,14 @@ class Format(Enum):
     ZIP = "a zip archive", "Unpack it, and scan what was in it."
     NPY = "a NumPy array", _NUMPY
     NPZ = "an archive of NumPy arrays", _NUMPY
-    GGUF = "a GGUF model", "Load it with llama.cpp or gguf, which read no pickle."
-    HDF5 = "an HDF5 file, such as Keras writes", _H5PY + _KERAS
-    KERAS = "a Keras model", _KERAS
-    ONNX = "an ONNX model", "Load it with onnxruntime, which reads no pickle."
-    TFLITE = "a TensorFlow Lite model", "Load it with its own interpreter."
-    SAVED_MODEL = "a program, a SavedModel of TensorFlow", _PROGRAM
-    SKOPS = "a skops file", "Load it with skops.io.load, which asks which types you trust."
-    PACKED = "packed data, such as tar or gzip", _PACKED
+    GGUF = "a GGUF model", "Load it with llama.cpp or gguf, which read no pickle.", False
+    HDF5 = "an HDF5 file, such as Keras writes", _H5PY + _KERAS, False
+    KERAS = "a Keras model", _KERAS, False
+    ONNX = "an ONNX model", "Load it with onnxruntime, which reads no pickle.", False
+    TFLITE = "a TensorFlow Lite model", "Load it with its own interpreter.", False
+    SAVED_MODEL = "a program, a SavedModel of TensorFlow", _PROGRAM, False
+    SKOPS = "a skops file", "Load it with skops.io.load, which asks which types you trust.", False
+    PACKED = "packed data, such as tar or gzip", _PACKED, False
     JSON = "JSON", "It is text. Ask for the model itself."
     UNKNOWN = "of an unknown format", _UNKNOWN
     UNCLEAR = "of no clear format", "Find out what it is before you load it."
@@ -178,11 +170,6 @@ _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
 _TORCH: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY)
 _MODELS: Final = (*_TORCH, Format.TORCH_SCRIPT)
 _PICKLES: Final = (Format.PICKLE, Format.PICKLES, Format.JSON, *_MODELS)
-_ELSEWHERE: Final = {
-    *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
-    *(Format.PACKED, Format.TORCH_EXPORT, Format.TORCH_SCRIPT, Format.SAVED_MODEL, Format.POINTER),
-}
-"""What has no pickle at its beginning, and is not looked into."""
 
 
 def identified(
@@ -283,8 +270,8 @@ def _unmarked(
 
 def _array_ends(head: bytes) -> tuple[int, int | None]:
     """Return where the header of an array ends, and its numbers; None if it may hold objects."""
-    width = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}.get(head[6:8], 0)
-    end = 8 + width + int.from_bytes(head[8 : 8 + width], "little") if width else 0
+    width = 2 if head[6:7] == b"\1" else 4
+    end = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
     found = _NUMBERS.fullmatch(head[8 + width : end])
     if found is None or end > len(head):
         return end, None
@@ -400,13 +387,9 @@ class Inspection(NamedTuple):
         verdict, kind = self.verdict, self.kind
         if self.code and not self.wants:
             return "Read that code before you let it run, or leave trust_remote_code off."
-        is_model = kind.do is _CONVERT
+        is_model = kind in _TORCH
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
-        names = (_LOADED_ONLY.search(name) for each in self.pickles for name in each.imports)
-        only = {(name.lastgroup or name[0]).replace("_", " ") for name in names if name}
-        if is_model and only and verdict not in _NEXT:
-            return f"Load it with load_checkpoint. convert does not keep {listed(only)}."
         return _NEXT.get(verdict, kind.do)
 
     @property
@@ -514,7 +497,7 @@ class _Inspector:
         known = {} if where else self._begins(data, head)
         kind, members = identified(data, self._limits, known=known)
         is_inner = where != "" and (members != () or kind in _VERDICTS)
-        if is_inner or kind in _ELSEWHERE:
+        if is_inner or not kind.seen:
             self._found.unseen.append(
                 f"{where or 'It'} is {kind.sentence}, which is not looked into."
             )
@@ -643,24 +626,22 @@ class _Inspector:
         try:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
-            if _MAY_PICKLE.search(data) and data.lstrip()[:1] in (b"{", b"["):
-                what = "It is not strict JSON, so it may hold pickles or name code."
-                raise DecodeError(what, _LOOK) from None
+            if _MAY_PICKLE.match(data):
+                raise unclear("It is not strict JSON: it may hold pickles or name code") from None
         else:
             self._walk(where, value)
 
     def _walk(self, where: str, value: Any, depth: int = 0, *, code: bool = True) -> None:
         """Look at what is marked as a pickle or, outermost, as code."""
-        if depth > _DEPTH:
-            raise LimitExceeded(f"The file is nested deeper than {_DEPTH} levels.", _LOOK)
+        if depth > self._limits.depth:
+            raise over(self._limits, "depth", "The JSON")
         if isinstance(value, list):
             value = {str(number): inner for number, inner in enumerate(value)}
         for key, inner in value.items() if isinstance(value, dict) else ():
             if key == PICKLED:
                 pickled = unbased(inner)
                 if pickled is None:
-                    what = f"{where or 'It'} is marked as a pickle, but not base64."
-                    raise DecodeError(what, _LOOK)
+                    raise unclear(f"{where or 'It'} is marked as a pickle, but not base64")
                 self._stack(where, io.BytesIO(pickled), Format.JSON, {})
                 continue
             is_code = code and key in _REMOTE

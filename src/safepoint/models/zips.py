@@ -148,12 +148,7 @@ def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int
     part, without a comment, and both with the same numbers.
     """
     tail = read_at(file, max(0, size - _TAIL), _TAIL)
-    if len(tail) < _END.size or tail[-_END.size :][:4] != b"PK\5\6":
-        raise unclear(
-            "The file begins as a zip archive, but does not end as one: it is cut short, or bytes"
-            " follow"
-        )
-    count, length, start = _END.unpack(tail[-_END.size :])[4:7]
+    count, length, start = _END.unpack(tail[-_END.size :].rjust(_END.size))[4:7]
     ends = b""
     if tail[_END_64.size :][:4] == b"PK\6\7":
         *_, count, length, start = large = _END_64.unpack(tail[: _END_64.size])
@@ -162,7 +157,10 @@ def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int
     small = min(count, _MAX_16), min(length, _MAX_32), min(start, _MAX_32)
     ends += _END.pack(b"PK\5\6", 0, 0, small[0], *small, 0)
     if not tail.endswith(ends):
-        raise unclear("The records that end the archive disagree, or tell of several parts")
+        raise unclear(
+            "The file begins as a zip archive, but does not end as one: it is cut short, bytes"
+            " follow, or its last records disagree"
+        )
     before = size - len(ends) - length - start
     if before and read_at(file, max(0, before - _END.size), 4) == b"PK\5\6":
         raise ModelRefused(
