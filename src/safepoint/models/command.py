@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +25,11 @@ _SHOWN: Final = 20
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    scan = _add_command(sub, "scan", _scan, "say what files are, and what code they can run")
+    scan = add(sub, "scan", "say what files are, and what code they can run", _scan)
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
-    turn = _add_command(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
-    seal = _add_command(sub, "seal-model", _seal, "write a seal for a model file")
-    look = _add_command(sub, "verify-model", _verify, "verify the seal of a model file")
+    turn = add(sub, "convert", "turn a PyTorch file into sealed safetensors", _convert)
+    seal = add(sub, "seal-model", "write a seal for a model file", _seal)
+    look = add(sub, "verify-model", "verify the seal of a model file", _verify)
     for command in (turn, seal, look):
         command.add_argument("file", metavar="FILE", help="the model file")
         command.add_argument("--name", metavar="NAME", help="the name in the seal (FILE)")
@@ -37,11 +37,6 @@ def commands(sub: Any) -> None:
     for command in (turn, seal):
         flag(command, "--create", "make the key, and its public half, if there is none")
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
-
-
-def _add_command(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
-    about = f"{what[:1].upper()}{what[1:]}. Nothing of the file is run."
-    return add(sub, name, what, run, description=about)
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -86,15 +81,16 @@ def _scanned(path: str) -> int:
         wants = f"It asks for {listed([*each.imports], _SHOWN)}. " if each.imports else ""
         said = f"{each.verdict.capitalize()}: {each.reason}" if each.reason else "Plain data."
         lines.append(f"{where}{wants}{said}")
-    lines += [found.what] * bool(found.code) + found.refused * (not found.wants) + found.unseen
+    if found.code:
+        lines.append(found.what)
+    lines += found.unseen if found.wants else [*found.refused, *found.unseen]
     if found.tensors:
         lines.append(counted(len(found.tensors), "tensor"))
-        named = [
-            f"  {shell(n)} {each.dtype} {tuple(each.shape)}" for n, each in found.tensors.items()
-        ]
-        more = len(named) - _SHOWN
-        lines += named[:_SHOWN] + [f"  and {more:,} more"] * (more > 0)
-    print("\n  ".join([*lines, *filter(None, [found.do])]))
+    for name, tensor in islice(found.tensors.items(), _SHOWN):
+        lines.append(f"  {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
+    if len(found.tensors) > _SHOWN:
+        lines.append(f"  and {len(found.tensors) - _SHOWN:,} more")
+    print("\n  ".join(filter(None, (*lines, found.do))))
     return int(not found.plain)
 
 

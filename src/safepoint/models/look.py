@@ -77,10 +77,9 @@ _NUMBERS: Final = re.compile(
 # Of files that are no text, those that nobody loads as state or as a model, by how they begin:
 # pictures, fonts, sound, films, PDF and translations.
 _HARMLESS: Final = re.compile(
-    rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-|\0\0\x01\0[^\0]\0"
+    rb"(?s)\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-|\0\0\x01\0[^\0]\0"
     rb"|OTTO\0|\0\x01\0\0\0|ttcf\0|wOF[F2]|OggS\0|ID3[\x02-\x04]|fLaC\0|.{4}ftyp|\x1aE\xdf\xa3"
-    rb"|\xde\x12\x04\x95\0\0",
-    re.DOTALL,
+    rb"|\xde\x12\x04\x95\0\0"
 )
 _CONTROL: Final = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 _CONVERT: Final = "Use load_checkpoint, or convert it once: safepoint convert FILE NEW --key KEY"
@@ -165,7 +164,7 @@ _MARKS: Final = {
 }
 """How files of some kinds begin. No two of them do alike."""
 # The length of a header, and some of it. Whoever reads the tensors parses it, strictly.
-_TABLE: Final = re.compile(rb'.{5}\0{3}\{(?:\s*\}|.*"(?:data_offsets|__metadata__)")', re.DOTALL)
+_TABLE: Final = re.compile(rb'(?s).{5}\0{3}\{(?:\s*\}|.*"(?:data_offsets|__metadata__)")')
 _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
 _TORCH: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY)
 _MODELS: Final = (*_TORCH, Format.TORCH_SCRIPT)
@@ -261,7 +260,7 @@ def _unmarked(
     if is_pickle:
         return Format.PICKLE if count == 1 else Format.PICKLES
     begins = _JSON.match(head)
-    if begins and (begins[1] or size <= limits.data_bytes):
+    if begins and not asks and (begins[1] or size <= limits.data_bytes):
         with suppress(DecodeError):
             strict_json(read_at(file, 0, limits.data_bytes + 1), limits.data_bytes, limits.nodes)
             return Format.JSON
@@ -451,17 +450,15 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         yield io.BytesIO(source)
         return
     shown = shell(os.fsdecode(source))
-    do = "Name a file that this user can read."
     if "\0" in os.fsdecode(source):
-        raise Unavailable(f"{shown} is not a path.", do)
+        raise Unavailable(f"{shown} is not a path.", "Name a file.")
     try:
         with open_regular(os.path.realpath(source)) as file:
             yield file
     except FileNotFoundError:
         raise NotFound(f"{shown} does not exist.", "Check the path. Nothing was loaded.") from None
     except OSError as error:
-        if isinstance(error, IsADirectoryError):
-            do = f"Name a file in it. See what they are: safepoint scan {shown}"
+        do = "Name a file that this user can read. Of a folder, safepoint scan lists them."
         raise Unavailable(f"{shown} cannot be read ({error.strerror}).", do) from None
 
 
@@ -563,12 +560,12 @@ class _Inspector:
         seen = kind is not Format.JSON and self._stack(where, data, kind, known)
         if kind is Format.UNKNOWN and not (seen or is_harmless(text)):
             self._found.unseen.append(f"{where or 'It'} is {kind.sentence}.")
-        if not seen and _JSON.match(_as_utf8(text)):
-            self._json(where, _as_utf8(read_at(data, 0, self._limits.data_bytes + 1)))
         is_keras = kind is Format.HDF5 or where == "config.json"
         if is_keras and _LAMBDA.search(read_at(data, 0, self._limits.data_bytes)):
             code, reason = ("a Lambda layer",), "It has a Lambda layer, which is code."
             self._found.pickles.append(Inspected(where, code, code, reason))
+        if not seen and _JSON.match(_as_utf8(text)):
+            self._json(where, _as_utf8(read_at(data, 0, self._limits.data_bytes + 1)))
 
     def _stack(self, where: str, data: IO[bytes], kind: Format, known: dict[int, Scan]) -> bool:
         """Look at the pickles that stand one behind another, and tell whether there are some.
