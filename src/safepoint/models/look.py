@@ -77,9 +77,9 @@ _NUMBERS: Final = re.compile(
 # Of files that are no text, those that nobody loads as state or as a model, by how they begin:
 # pictures, fonts, sound, films, PDF and translations.
 _HARMLESS: Final = re.compile(
-    rb"(?s)\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-|\0\0\x01\0[^\0]\0"
+    rb"(?s)\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-"
     rb"|OTTO\0|\0\x01\0\0\0|ttcf\0|wOF[F2]|OggS\0|ID3[\x02-\x04]|fLaC\0|.{4}ftyp|\x1aE\xdf\xa3"
-    rb"|\xde\x12\x04\x95\0\0"
+    rb"|\0\0\x01\0[^\0]\0|\xde\x12\x04\x95\0\0"
 )
 _CONTROL: Final = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
 _CONVERT: Final = "Use load_checkpoint, or convert it once: safepoint convert FILE NEW --key KEY"
@@ -201,20 +201,14 @@ def identified(
     if head[:4] in (b"PK\3\4", b"PK\5\6"):
         members = read_directory(file, size, model)
         return _zipped([member.name for member in members]), members
-    kind = _marked(head)
-    if kind is not Format.PACKED and ends_as_zip(file, size):
-        raise unclear("The file does not begin as a zip archive, but ends as one")
-    return kind or _unmarked(file, head, size, limits, {} if known is None else known), ()
-
-
-def _marked(head: bytes) -> Format | None:
-    """Tell by the first bytes."""
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
     if kind is None and _ZLIB.match(head):  # which two letters of a text may be, too
         with suppress(zlib.error):
             if _PROTO.match(zlib.decompressobj().decompress(head, 2)):
-                return Format.PACKED
-    return kind
+                kind = Format.PACKED
+    if kind is not Format.PACKED and ends_as_zip(file, size):
+        raise unclear("The file does not begin as a zip archive, but ends as one")
+    return kind or _unmarked(file, head, size, limits, {} if known is None else known), ()
 
 
 def _zipped(names: list[str]) -> Format:

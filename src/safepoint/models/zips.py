@@ -193,9 +193,9 @@ def _members(
     for _ in range(count):
         entry = _ENTRY.unpack_from(directory, at)
         mark, flags, method, crc, packed, size, named, extra, comment, disk, folder, header = entry
-        at += _ENTRY.size + named + extra + comment
-        names = at - comment - extra
-        raw, kinds = directory[names - named : names], _extras(directory[names : names + extra])
+        at += _ENTRY.size + named
+        raw, kinds = directory[at - named : at], _extras(directory[at : at + extra])
+        at += extra + comment
         size, packed, header = _widened(kinds, size, packed, header)
         if mark != b"PK\1\2" or disk or (method == STORED and packed != size):
             raise unclear(_DAMAGED)
