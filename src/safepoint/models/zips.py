@@ -135,8 +135,8 @@ def ends_as_zip(file: IO[bytes], size: int) -> bool:
         *_, length, start, _ = _END.unpack_from(tail, found.start())
         end = first + found.start()
         # Some look for the directory before its end, and others where it says it is.
-        marks = {read_at(file, at, 4) for at in (end - length, start) if at >= 0}
-        if b"PK\1\2" in marks or read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
+        places = (end - length, start, end - _LOCATOR.size)
+        if any(read_at(file, at, 4) in (b"PK\1\2", b"PK\6\7") for at in places if at >= 0):
             return True
     return False
 
