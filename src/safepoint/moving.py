@@ -979,7 +979,7 @@ def _revived(functions: Functions, shown: str, value: dict[str, Any]) -> Any:
     if PICKLED not in value:
         return value
     text = value[PICKLED]
-    data = unbased(text, strict=True) if isinstance(text, str) else None
+    data = unbased(text) if isinstance(text, str) else None
     if data is None or not value.keys() <= {PICKLED, "__type__"}:
         what = f"{shown} marks something as a pickle that is not written like one."
         raise DecodeError(what, _NOTHING)

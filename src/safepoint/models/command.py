@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,11 +25,11 @@ _SHOWN: Final = 20
 
 def commands(sub: Any) -> None:
     """Add the commands to argparse's subparsers."""
-    scan = _add_command(sub, "scan", _scan, "say what files are, and what code they can run")
+    scan = add(sub, "scan", "say what files are, and what code they can run", _scan)
     scan.add_argument("paths", metavar="PATH", nargs="+", help="a file or a folder")
-    turn = _add_command(sub, "convert", _convert, "turn a PyTorch file into sealed safetensors")
-    seal = _add_command(sub, "seal-model", _seal, "write a seal for a model file")
-    look = _add_command(sub, "verify-model", _verify, "verify the seal of a model file")
+    turn = add(sub, "convert", "turn a PyTorch file into sealed safetensors", _convert)
+    seal = add(sub, "seal-model", "write a seal for a model file", _seal)
+    look = add(sub, "verify-model", "verify the seal of a model file", _verify)
     for command in (turn, seal, look):
         command.add_argument("file", metavar="FILE", help="the model file")
         command.add_argument("--name", metavar="NAME", help="the name in the seal (FILE)")
@@ -37,11 +37,6 @@ def commands(sub: Any) -> None:
     for command in (turn, seal):
         flag(command, "--create", "make the key, and its public half, if there is none")
     turn.add_argument("target", metavar="NEW", help="the new file: its name ends in .safetensors")
-
-
-def _add_command(sub: Any, name: str, run: Any, what: str) -> argparse.ArgumentParser:
-    about = f"{what[:1].upper()}{what[1:]}. Nothing of the file is run."
-    return add(sub, name, what, run, description=about)
 
 
 def _scan(options: argparse.Namespace) -> int:
@@ -54,7 +49,7 @@ def _scan(options: argparse.Namespace) -> int:
             ends[2] += 1
     for each in closed:
         print(each.what, file=sys.stderr)
-    ends[2] += len(closed)
+        ends[2] += 1
     if ends.total() > 1:
         found = f"{ends[1]} with findings, {ends[2]} not read"
         print(f"Looked at {counted(ends.total(), 'file')}: {found}.")
@@ -80,23 +75,22 @@ def _scanned(path: str) -> int:
             pass
     other = "Python code" if path.endswith(".py") else "no known kind of model"
     what = other if found.kind is Format.UNKNOWN and found.plain else found.kind.sentence
-    print(f"{shell(path)} is {what} ({found.size:,} bytes).")
-    its_own = "may run code" if found.kind is Format.TORCH_SCRIPT else ""
-    for each in (pickle for pickle in found.pickles if pickle.said != its_own):
+    lines = [f"{shell(path)} is {what} ({found.size:,} bytes)."]
+    for each in found.pickles:
         where = f"{each.where}: " if each.where else ""
         wants = f"It asks for {listed([*each.imports], _SHOWN)}. " if each.imports else ""
-        said = f"{each.said.capitalize()}: {each.reason}" if each.reason else "Plain data."
-        print(f"  {where}{wants}{said}")
-    for line in filter(None, (found.what if found.code else "", found.refused, *found.unseen)):
-        print(f"  {line}")
+        said = f"{each.verdict.capitalize()}: {each.reason}" if each.reason else "Plain data."
+        lines.append(f"{where}{wants}{said}")
+    if found.code:
+        lines.append(found.what)
+    lines += found.unseen if found.wants else [*found.refused, *found.unseen]
     if found.tensors:
-        print(f"  {counted(len(found.tensors), 'tensor')}")
-    for name, tensor in list(found.tensors.items())[:_SHOWN]:
-        print(f"    {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
+        lines.append(counted(len(found.tensors), "tensor"))
+    for name, tensor in islice(found.tensors.items(), _SHOWN):
+        lines.append(f"  {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
     if len(found.tensors) > _SHOWN:
-        print(f"    and {len(found.tensors) - _SHOWN:,} more")
-    if found.do:
-        print(f"  {found.do}")
+        lines.append(f"  and {len(found.tensors) - _SHOWN:,} more")
+    print("\n  ".join(filter(None, (*lines, found.do))))
     return int(not found.plain)
 
 

@@ -13,18 +13,16 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from enum import StrEnum
+from enum import Enum, StrEnum
 from itertools import islice
-from types import MappingProxyType
-from typing import IO, Any, Final, NamedTuple, Self
+from typing import IO, Any, Final, NamedTuple
 
 from safepoint.core.errors import (
     CheckpointError,
     DecodeError,
     LimitExceeded,
-    ModelRefused,
     NotFound,
     Unavailable,
     quoted,
@@ -38,7 +36,7 @@ from safepoint.models.limits import (
     PickleLimits,
     over,
 )
-from safepoint.models.machine import Builder, Functions, run
+from safepoint.models.machine import Builder, run
 from safepoint.models.opcodes import Scan, named, read_at, scan, scans
 from safepoint.models.plain import FRAMEWORK, PLAIN, strict_json
 from safepoint.models.reader import (
@@ -52,34 +50,22 @@ from safepoint.models.reader import (
     wanting,
 )
 from safepoint.models.tensors import PREFIX, TensorSpec, read_table
-from safepoint.models.zips import (
-    DEFLATED,
-    ENCRYPTED,
-    STORED,
-    Member,
-    content,
-    ends_as_zip,
-    read_directory,
-    unclear,
-)
+from safepoint.models.zips import Member, content, ends_as_zip, read_directory, unclear
 
 PICKLED: Final = "__pickled__"
 """The key under which Agent Framework keeps a pickle in base64."""
 
-_LOOK: Final = "Nothing was run. Do not load it. Ask who wrote it."
 _HEAD: Final = 64 * 1024
 _SMALL: Final = 1024 * 1024
-_DEPTH: Final = 200
-_FOURTH: Final = 4  # of the pickles of an old PyTorch file, which describes its tensors
+_OLD: Final = 5  # pickles in an old PyTorch file, before the bytes of its tensors
 _LISTED: Final = 1000  # of plain pickles in one file
-# Instructions that the bytes of an honest file may happen to spell before a full stop.
-_CHANCE: Final = 4
+# Instructions that the bytes of an honest file may happen to spell, such as "N." in a text.
+_CHANCE: Final = 3
 _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn]|\Z)')
-_OBJECT: Final = re.compile(rb"\s*[{\[]")  # not a text that speaks of pickles
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
 _MAY_PICKLE: Final = re.compile(
-    rb'__pickled__|"(?:auto_map|custom_pipelines)"|\\u00[4-7][0-9a-f]', re.IGNORECASE
+    rb'(?is)\s*[{\[].*(?:__pickled__|"(?:auto_map|custom_pipelines)"|\\u00[4-7][0-9a-f])'
 )
 _STORAGE: Final = re.compile(r"[^/]+/data/\d+\Z")
 _ARRAY: Final = b"\x93NUMPY"
@@ -91,20 +77,12 @@ _NUMBERS: Final = re.compile(
 # Of files that are no text, those that nobody loads as state or as a model, by how they begin:
 # pictures, fonts, sound, films, PDF and translations.
 _HARMLESS: Final = re.compile(
-    rb"\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-|\0\0\x01\0[^\0]\0"
+    rb"(?s)\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-"
     rb"|OTTO\0|\0\x01\0\0\0|ttcf\0|wOF[F2]|OggS\0|ID3[\x02-\x04]|fLaC\0|.{4}ftyp|\x1aE\xdf\xa3"
-    rb"|\xde\x12\x04\x95\0\0",
-    re.DOTALL,
+    rb"|\0\0\x01\0[^\0]\0|\xde\x12\x04\x95\0\0"
 )
-_CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1a\x1c-\x1f]")
-_CONVERT: Final = "Convert it once: safepoint convert FILE NEW --key KEY"
-# What a PyTorch file may hold and safetensors and the codec may not.
-_LOADED_ONLY: Final = re.compile(
-    r"^(?P<NumPy_values>numpy)\.|(?P<sparse_tensors>_rebuild_sparse)|(?P<layouts>_get_layout)"
-    r"|(?P<quantized_tensors>_rebuild_q|_affine)|(?P<meta_tensors>_rebuild_meta)|^torch\.device"
-    r"|(?P<complex128>ComplexDouble)|^(?P<pure_paths>pathlib.*\.Pure)"
-    r"|(?<=\.)(deque|range|xrange|slice|complex|bytearray)\Z"
-)
+_CONTROL: Final = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
+_CONVERT: Final = "Use load_checkpoint, or convert it once: safepoint convert FILE NEW --key KEY"
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = (
     "Loading it runs what is in it. Ask for skops or safetensors. Open it only in a container"
@@ -117,53 +95,48 @@ _H5PY: Final = "Load it with h5py, which runs nothing. "
 _KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
 _LAMBDA: Final = re.compile(rb'"class_name":\s*"Lambda"')
-_WORD: Final = re.compile(r"[A-Za-z_]\w{0,40}\Z", re.ASCII)
+_WORD: Final = re.compile(r"\w{1,40}\Z", re.ASCII)
 _REMOTE: Final = ("auto_map", "custom_pipelines")  # of a config of Hugging Face
 _CODE_NAME: Final = re.compile(r'"((?:[\w./-]+--)?\w+(?:\.\w+)+)"')  # repository--module.Class
 
 
-class Format(StrEnum):
+class Format(Enum):
     """What a file is.
 
     Attributes:
         sentence: what it is, to go behind "is".
-        do: what to do with it; empty if that depends on what is in it.
+        do: what to do with it.
+        seen: whether all of it is looked into.
     """
 
-    sentence: str
-    do: str
+    def __init__(self, sentence: str, do: str, seen: bool = True) -> None:
+        self.sentence, self.do, self.seen = sentence, do, seen
 
-    def __new__(cls, value: str, sentence: str, do: str = "") -> Self:
-        """Keep the texts next to the value."""
-        kind = str.__new__(cls, value)
-        kind._value_, kind.sentence, kind.do = value, sentence, do
-        return kind
-
-    EMPTY = "empty", "an empty file", "Copy it again: the save or the copy did not finish."
-    POINTER = "lfs", "a Git LFS pointer, not the file itself", "Fetch the file: git lfs pull"
-    SEALED = "sealed", "a sealed record", "Name the model instead of its seal."
-    SAFETENSORS = "safetensors", "a safetensors file", "Load it with load_checkpoint."
-    TORCH_ZIP = "torch-zip", "a PyTorch archive", _CONVERT
-    TORCH_SCRIPT = "torch-script", "a program, saved by TorchScript", _PROGRAM
-    TORCH_EXPORT = "torch-export", "a program, saved by torch.export", _PROGRAM
-    TORCH_LEGACY = "torch-legacy", "a PyTorch file of the format before 1.6", _CONVERT
-    PICKLE = "pickle", "a pickle", _PICKLED
-    PICKLES = "pickles", "several pickles, one after another", _PICKLED
-    JOBLIB = "joblib", "a joblib file, a pickle with arrays between its instructions", _PICKLED
-    ZIP = "zip", "a zip archive", "Unpack it, and scan what was in it."
-    NPY = "npy", "a NumPy array", _NUMPY
-    NPZ = "npz", "an archive of NumPy arrays", _NUMPY
-    GGUF = "gguf", "a GGUF model", "Load it with llama.cpp or gguf, which read no pickle."
-    HDF5 = "hdf5", "an HDF5 file, such as Keras writes", _H5PY + _KERAS
-    KERAS = "keras", "a Keras model", _KERAS
-    ONNX = "onnx", "an ONNX model", "Load it with onnxruntime, which reads no pickle."
-    TFLITE = "tflite", "a TensorFlow Lite model", "Load it with its own interpreter."
-    SAVED_MODEL = "saved-model", "a program, a SavedModel of TensorFlow", _PROGRAM
-    SKOPS = "skops", "a skops file", "Load it with skops.io.load, which asks which types you trust."
-    PACKED = "packed", "packed data, such as tar or gzip", _PACKED
-    JSON = "json", "JSON", "It is text. Ask for the model itself."
-    UNKNOWN = "unknown", "of an unknown format", _UNKNOWN
-    UNCLEAR = "unclear", "of no clear format"
+    EMPTY = "an empty file", "Copy it again: the save or the copy did not finish."
+    POINTER = "a Git LFS pointer, not the file itself", "Fetch the file: git lfs pull", False
+    SEALED = "a sealed record", "Name the model instead of its seal."
+    SAFETENSORS = "a safetensors file", "Load it with load_checkpoint."
+    TORCH_ZIP = "a PyTorch archive", _CONVERT
+    TORCH_SCRIPT = "a program, saved by TorchScript", _PROGRAM, False
+    TORCH_EXPORT = "a program, saved by torch.export", _PROGRAM, False
+    TORCH_LEGACY = "a PyTorch file of the format before 1.6", _CONVERT
+    PICKLE = "a pickle", _PICKLED
+    PICKLES = "several pickles, one after another", _PICKLED
+    JOBLIB = "a joblib file, a pickle with arrays between its instructions", _PICKLED
+    ZIP = "a zip archive", "Unpack it, and scan what was in it."
+    NPY = "a NumPy array", _NUMPY
+    NPZ = "an archive of NumPy arrays", _NUMPY
+    GGUF = "a GGUF model", "Load it with llama.cpp or gguf, which read no pickle.", False
+    HDF5 = "an HDF5 file, such as Keras writes", _H5PY + _KERAS, False
+    KERAS = "a Keras model", _KERAS, False
+    ONNX = "an ONNX model", "Load it with onnxruntime, which reads no pickle.", False
+    TFLITE = "a TensorFlow Lite model", "Load it with its own interpreter.", False
+    SAVED_MODEL = "a program, a SavedModel of TensorFlow", _PROGRAM, False
+    SKOPS = "a skops file", "Load it with skops.io.load, which asks which types you trust.", False
+    PACKED = "packed data, such as tar or gzip", _PACKED, False
+    JSON = "JSON", "It is text. Ask for the model itself."
+    UNKNOWN = "of an unknown format", _UNKNOWN
+    UNCLEAR = "of no clear format", "Find out what it is before you load it."
 
 
 SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
@@ -190,21 +163,21 @@ _MARKS: Final = {
     ),
 }
 """How files of some kinds begin. No two of them do alike."""
+# The length of a header, and some of it. Whoever reads the tensors parses it, strictly.
+_TABLE: Final = re.compile(rb'(?s).{5}\0{3}\{(?:\s*\}|.*"(?:data_offsets|__metadata__)")')
 _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
-_ELSEWHERE: Final = {
-    *(Format.GGUF, Format.HDF5, Format.KERAS, Format.ONNX, Format.TFLITE, Format.SKOPS),
-    *(Format.PACKED, Format.TORCH_EXPORT, Format.SAVED_MODEL, Format.POINTER),
-}
-"""What has no pickle at its beginning, and is not looked into."""
+_TORCH: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY)
+_MODELS: Final = (*_TORCH, Format.TORCH_SCRIPT)
+_PICKLES: Final = (Format.PICKLE, Format.PICKLES, Format.JSON, *_MODELS)
 
 
 def identified(
     file: IO[bytes],
     limits: PickleLimits = DEFAULT_PICKLE_LIMITS,
     model: ModelLimits = DEFAULT_MODEL_LIMITS,
-    known: Mapping[int, Scan] = MappingProxyType({}),
+    known: dict[int, Scan] | None = None,
 ) -> tuple[Format, tuple[Member, ...]]:
-    """Say what a file is, with its members if it is a zip archive. It is left at its beginning.
+    """Say what a file is, with its members if it is a zip archive.
 
     A file that two readers could take for two things is refused. So is one with bytes that belong
     to nothing: before the first or between the members of an archive, behind its end, behind a
@@ -214,7 +187,7 @@ def identified(
         file: the file.
         limits: how much of a pickle is looked at.
         model: how large a model may be.
-        known: what was found of its pickles before, by where they begin.
+        known: what was found of its pickles, by where they begin; what it begins with is added.
 
     Raises:
         ModelRefused: it is two things at once, or has bytes that belong to none.
@@ -222,55 +195,20 @@ def identified(
         OSError: the file cannot be read.
     """
     size = file.seek(0, os.SEEK_END)
+    head = read_at(file, 0, _HEAD)
     if not size:
         return Format.EMPTY, ()
-    members: tuple[Member, ...] = ()
-    try:
-        head = read_at(file, 0, _HEAD)
-        if head[:4] in (b"PK\3\4", b"PK\5\6"):
-            members = read_directory(file, size, model)
-            kind = _zipped([member.name for member in members])
-        else:
-            kind = _marked(file, head, size, limits) or _pickled(file, head, size, limits, known)
-            if kind is not Format.PACKED and ends_as_zip(file, size):
-                raise unclear("The file does not begin as a zip archive, but ends as one")
-        if kind is Format.UNKNOWN and _is_json(file, head, size, limits):
-            kind = Format.JSON
-    finally:
-        file.seek(0)
-    return kind, members
-
-
-def _marked(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> Format | None:
-    """Tell by the first bytes."""
+    if head[:4] in (b"PK\3\4", b"PK\5\6"):
+        members = read_directory(file, size, model)
+        return _zipped([member.name for member in members]), members
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
     if kind is None and _ZLIB.match(head):  # which two letters of a text may be, too
         with suppress(zlib.error):
             if _PROTO.match(zlib.decompressobj().decompress(head, 2)):
-                return Format.PACKED
-    if kind is Format.NPY:
-        start, end = _array_ends(head)
-        if start > size or end not in (None, size):
-            raise unclear(
-                "The NumPy array does not end where its last item does: it is cut short, or bytes"
-                " follow"
-            )
-    length = int.from_bytes(head[:PREFIX], "little")
-    if kind is None and head[PREFIX : PREFIX + 1] == b"{" and 1 < length <= size - PREFIX:
-        # Whoever reads the tensors parses it, strictly. Here it is only told apart.
-        text = read_at(file, PREFIX, min(length, DEFAULT_MODEL_LIMITS.header_bytes))
-        if b'"data_offsets"' in text or b'"__metadata__"' in text or text.strip() == b"{}":
-            kind = Format.SAFETENSORS
-            # The length of the header is any number, and reads as one or two instructions.
-            found = scan(file, limits=limits)
-            if isinstance(found.broken, LimitExceeded):
-                raise found.broken
-            if found.asks or (found.stopped and found.opcodes > _CHANCE):
-                raise unclear(
-                    "The file is two things at once: a safetensors file, and a pickle up to byte"
-                    f" {found.end}"
-                )
-    return kind
+                kind = Format.PACKED
+    if kind is not Format.PACKED and ends_as_zip(file, size):
+        raise unclear("The file does not begin as a zip archive, but ends as one")
+    return kind or _unmarked(file, head, size, limits, {} if known is None else known), ()
 
 
 def _zipped(names: list[str]) -> Format:
@@ -288,41 +226,45 @@ def _zipped(names: list[str]) -> Format:
     return Format.NPZ if names and all(name.endswith(".npy") for name in names) else Format.ZIP
 
 
-def _pickled(
-    file: IO[bytes], head: bytes, size: int, limits: PickleLimits, known: Mapping[int, Scan]
+def _unmarked(
+    file: IO[bytes], head: bytes, size: int, limits: PickleLimits, known: dict[int, Scan]
 ) -> Format:
+    """Tell what begins like anything: safetensors, pickles, JSON, or none of them."""
     end = count = opcodes = 0
+    asks = False
     for found in scans(file, limits, known):
+        known.setdefault(0, found)
         if isinstance(found.broken, LimitExceeded):
             raise found.broken
         if not (found.stopped or count) and _JOBLIB in found.asked:
             return Format.JOBLIB
+        asks = asks or found.asks
         if found.stopped:
             count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
         if opcodes > limits.opcodes:
             raise over(limits, "opcodes")
-    if not count or (end < size and count == 1 and opcodes == 2 and head[:1] != b"\x80"):
-        return Format.UNKNOWN  # or two letters of a text, such as "N."
-    if end < size:
+    by_chance = opcodes <= _CHANCE and end < size and head[:1] != b"\x80"
+    is_pickle = count > 0 and (asks or not by_chance)
+    if _TABLE.match(head):
+        if asks or is_pickle:
+            raise unclear("The file is two things at once: a safetensors file, and a pickle")
+        return Format.SAFETENSORS
+    if is_pickle and end < size and not asks:
         raise unclear(f"The file is a pickle, and something else follows at byte {end}")
-    return Format.PICKLE if count == 1 else Format.PICKLES
-
-
-def _is_json(file: IO[bytes], head: bytes, size: int, limits: PickleLimits) -> bool:
+    if is_pickle:
+        return Format.PICKLE if count == 1 else Format.PICKLES
     begins = _JSON.match(head)
-    if begins is None or (begins[1] is None and size > limits.data_bytes):
-        return False
-    try:
-        strict_json(read_at(file, 0, limits.data_bytes + 1), limits.data_bytes, limits.nodes)
-    except DecodeError:
-        return False
-    return True
+    if begins and not asks and (begins[1] or size <= limits.data_bytes):
+        with suppress(DecodeError):
+            strict_json(read_at(file, 0, limits.data_bytes + 1), limits.data_bytes, limits.nodes)
+            return Format.JSON
+    return Format.UNKNOWN
 
 
 def _array_ends(head: bytes) -> tuple[int, int | None]:
     """Return where the header of an array ends, and its numbers; None if it may hold objects."""
-    width = {b"\1\0": 2, b"\2\0": 4, b"\3\0": 4}.get(head[6:8], 0)
-    end = 8 + width + int.from_bytes(head[8 : 8 + width], "little") if width else 0
+    width = 2 if head[6:7] == b"\1" else 4
+    end = 8 + width + int.from_bytes(head[8 : 8 + width], "little")
     found = _NUMBERS.fullmatch(head[8 + width : end])
     if found is None or end > len(head):
         return end, None
@@ -337,12 +279,13 @@ class Verdict(StrEnum):
     NEEDS_CODE = "needs code"
     REFUSED = "refused"
     NOT_LOOKED_INTO = "not looked into"
-    PICKLE = "pickle"
     TORCH = "torch"
+    PICKLE = "pickle"
     SAFETENSORS = "safetensors"
     NOT_A_MODEL = "not a model"
 
 
+_WORST: Final = (Verdict.RUNS_CODE, Verdict.NEEDS_CODE, Verdict.REFUSED)
 _NEXT: Final = {
     Verdict.NEEDS_CODE: _PICKLED,
     Verdict.REFUSED: "Do not load it. Ask for an intact copy.",
@@ -350,6 +293,12 @@ _NEXT: Final = {
     Verdict.NOT_A_MODEL: "",
 }
 """What to do, where the format does not decide."""
+_VERDICTS: Final = {
+    Format.TORCH_SCRIPT: Verdict.RUNS_CODE,
+    **dict.fromkeys(_TORCH, Verdict.TORCH),
+    Format.SAFETENSORS: Verdict.SAFETENSORS,
+}
+"""What a file is if nothing worse is in it."""
 
 
 class Inspected(NamedTuple):
@@ -381,14 +330,6 @@ class Inspected(NamedTuple):
         needs = Verdict.NEEDS_CODE if self.wants else Verdict.REFUSED
         return needs if self.reason else Verdict.PICKLE
 
-    @property
-    def said(self) -> str:
-        """The verdict in words. Of a name that nobody here knows it is not known what it runs."""
-        if self.verdict is Verdict.NEEDS_CODE:
-            return f"{self.verdict} of {needed(self.wants)}"
-        unsure = self.wants and min(map(rank, self.wants)) == 1
-        return "may run code" if unsure else str(self.verdict)
-
 
 class Inspection(NamedTuple):
     """What is in a file.
@@ -398,37 +339,35 @@ class Inspection(NamedTuple):
         size: its bytes.
         pickles: each pickle in it.
         unseen: what was not looked into, each as a sentence.
-        refused: why it is refused as a whole: it is two things at once, or damaged.
+        refused: why it, or a member, is refused: it is two things at once, or damaged.
         tensors: those of a model, by name, each with `dtype` and `shape`.
         code: what Transformers imports because of it with `trust_remote_code=True`.
     """
 
     kind: Format
     size: int
-    pickles: tuple[Inspected, ...] = ()
-    unseen: tuple[str, ...] = ()
-    refused: str = ""
-    tensors: Mapping[str, Any] = MappingProxyType({})
-    code: tuple[str, ...] = ()
+    pickles: list[Inspected]
+    unseen: list[str]
+    refused: list[str]
+    tensors: dict[str, Any]
+    code: set[str]
 
     @property
     def plain(self) -> bool:
         """Whether everything was seen and is data."""
-        odd = self.unseen or self.refused or self.code
-        return not odd and all(pickle.plain for pickle in self.pickles)
+        return not self.unseen and self.verdict not in _WORST
 
     @property
     def what(self) -> str:
         """What it is to anyone who wants to load it, as a sentence about "it"."""
-        if self.code and not self.wants:
+        if self.wants:
+            code = needed(self.wants)
+            asks = f"needs the code of {code}:" if code else "asks for"
+            return f"It is {self.kind.sentence}, and {asks} {listed(self.wants)}."
+        if self.code:
             return f"It names code that trust_remote_code=True runs: {listed(self.code)}."
-        reasons = (self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
-        if not self.wants and any(reasons):
-            return next(filter(None, reasons))
-        code = needed(self.wants)
-        asks = f"needs the code of {code}:" if code else "asks for"
-        asks = f", and {asks} {listed(self.wants)}" if self.wants else ""
-        return f"It is {self.kind.sentence}{asks}."
+        reasons = (*self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
+        return next(filter(None, reasons), f"It is {self.kind.sentence}.")
 
     @property
     def wants(self) -> set[str]:
@@ -441,34 +380,21 @@ class Inspection(NamedTuple):
         verdict, kind = self.verdict, self.kind
         if self.code and not self.wants:
             return "Read that code before you let it run, or leave trust_remote_code off."
-        is_model = kind.do is _CONVERT
+        is_model = kind in _TORCH
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
-        names = (_LOADED_ONLY.search(name) for each in self.pickles for name in each.imports)
-        only = {(name.lastgroup or name[0]).replace("_", " ") for name in names if name}
-        if is_model and only and verdict not in _NEXT:
-            return f"Load it with load_checkpoint. convert does not keep {listed(only)}."
-        return _NEXT.get(verdict, kind.do or "Find out what it is before you load it.")
+        return _NEXT.get(verdict, kind.do)
 
     @property
     def verdict(self) -> Verdict:
         """What it is to anyone who wants to load it."""
-        found = {pickle.verdict for pickle in self.pickles}
-        if self.kind is Format.TORCH_SCRIPT or Verdict.RUNS_CODE in found:
-            return Verdict.RUNS_CODE
-        if self.code or Verdict.NEEDS_CODE in found:
-            return Verdict.NEEDS_CODE
-        if self.refused or Verdict.REFUSED in found:
-            return Verdict.REFUSED
-        if self.kind is Format.UNKNOWN and not self.pickles:
-            return Verdict.NOT_A_MODEL
-        if self.unseen:
-            return Verdict.NOT_LOOKED_INTO
-        if self.kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
-            return Verdict.TORCH
-        if self.kind is Format.SAFETENSORS:
-            return Verdict.SAFETENSORS
-        return Verdict.PICKLE if self.pickles else Verdict.NOT_A_MODEL
+        found = {_VERDICTS.get(self.kind, Verdict.NOT_A_MODEL)}
+        found |= {pickle.verdict for pickle in self.pickles}
+        found |= {Verdict.NEEDS_CODE} if self.code else set()
+        found |= {Verdict.REFUSED} if self.refused else set()
+        if self.unseen and (self.pickles or self.kind is not Format.UNKNOWN):
+            found |= {Verdict.NOT_LOOKED_INTO}
+        return next(verdict for verdict in Verdict if verdict in found)
 
 
 def inspect(
@@ -503,14 +429,7 @@ def inspect(
         # Many parts of a small file are looked at, here and there.
         file = io.BytesIO(begins) if len(begins) < _SMALL else found
         size = file.seek(0, os.SEEK_END)
-        try:
-            return _Inspector(file, size, limits).inspection()
-        except LimitExceeded as error:
-            return Inspection(Format.UNCLEAR, size, unseen=(error.what,))
-        except (ModelRefused, DecodeError) as error:
-            return Inspection(Format.UNCLEAR, size, refused=error.what)
-        except MemoryError:
-            return Inspection(Format.UNCLEAR, size, unseen=("There is not enough memory for it.",))
+        return _Inspector(file, size, limits).inspection()
 
 
 @contextmanager
@@ -525,263 +444,224 @@ def opened(source: str | os.PathLike[str] | bytes) -> Iterator[IO[bytes]]:
         yield io.BytesIO(source)
         return
     shown = shell(os.fsdecode(source))
-    do = "Name a file that this user can read."
     if "\0" in os.fsdecode(source):
-        raise Unavailable(f"{shown} is not a path.", do)
+        raise Unavailable(f"{shown} is not a path.", "Name a file.")
     try:
         with open_regular(os.path.realpath(source)) as file:
             yield file
     except FileNotFoundError:
         raise NotFound(f"{shown} does not exist.", "Check the path. Nothing was loaded.") from None
     except OSError as error:
-        if isinstance(error, IsADirectoryError):
-            do = f"Name a file in it. See what they are: safepoint scan {shown}"
+        do = "Name a file that this user can read. Of a folder, safepoint scan lists them."
         raise Unavailable(f"{shown} cannot be read ({error.strerror}).", do) from None
 
 
 class _Inspector:
-    """One look at a file: what it is, each pickle in it, and what was not looked into."""
+    """One look at a file: each pickle in it, and what was not looked into."""
 
     def __init__(self, file: IO[bytes], size: int, limits: PickleLimits) -> None:
-        self._file, self._size, self._limits = file, size, limits
-        self._known: dict[int, Scan] = {}  # what was found of its pickles, by where they begin
-        self._begins()
-        self._kind, self._members = identified(file, limits, known=self._known)
-        self._pickles: list[Inspected] = []
-        self._unseen: list[str] = []
-        self._left = limits.data_bytes  # for all that is in it, together
-        self._tensors: Mapping[str, Any] = {}
-        self._code = set[str]()
-        self._model: str | None = None  # why a PyTorch file is more than tensors
-        self._describes = False  # whether this is the pickle that describes the tensors
-
-    def _begins(self) -> None:
-        """Read the pickle that the file begins with: as data, and if it is none, leniently."""
-        head = read_at(self._file, 0, _HEAD)
-        if _PROTO.match(head) and not _MARKS[Format.TORCH_LEGACY].match(head):
-            builder = Builder(PLAIN, self._limits)
-            try:
-                builder.read(read_at(self._file, 0, self._limits.data_bytes + 1))
-                self._known[0] = builder.scan()
-            except CheckpointError:
-                self._known[0] = scan(self._file, limits=self._limits)
+        self._file, self._limits = file, limits
+        self._left = limits.data_bytes  # for all members together
+        self._found = Inspection(Format.UNCLEAR, size, [], [], [], {}, set())
 
     def inspection(self) -> Inspection:
         """Look at everything."""
-        kind = self._kind
-        if kind in (Format.TORCH_ZIP, Format.TORCH_LEGACY):
-            try:
-                model = read_model(self._file, self._members)
-                self._tensors, self._model = named_tensors(model.state, TensorSpec), ""
-                self._known[model.start] = model.scan()
+        with self._noting(""):
+            self._found = self._found._replace(kind=self._look("", self._file))
+        return self._found
+
+    @contextmanager
+    def _noting(self, about: str) -> Iterator[None]:
+        """Note why a file, or a member of an archive, is refused or cannot be looked into."""
+        try:
+            yield
+        except LimitExceeded as error:
+            self._found.unseen.append(f"{about}{error.what}")
+        except CheckpointError as error:
+            self._found.refused.append(f"{about}{error.what}")
+        except MemoryError:
+            self._found.unseen.append(f"{about}There is not enough memory for it.")
+
+    def _look(self, where: str, data: IO[bytes]) -> Format:
+        """Look at the file, or at a member of an archive, and say what it is."""
+        head = read_at(data, 0, _HEAD)
+        known = {} if where else self._begins(data, head)
+        kind, members = identified(data, self._limits, known=known)
+        is_inner = where != "" and (members != () or kind in _VERDICTS)
+        if is_inner or not kind.seen:
+            self._found.unseen.append(
+                f"{where or 'It'} is {kind.sentence}, which is not looked into."
+            )
+        if is_inner or kind in (Format.EMPTY, Format.SEALED):
+            return kind
+        if kind in _TORCH:
+            with self._noting(""):
+                model = read_model(data, members)
+                self._found.tensors.update(named_tensors(model.state, TensorSpec))
+                known[model.start] = model.scan()
                 if model.left:
-                    self._unseen.append("It holds a sparse tensor, which only a load checks.")
-            except CheckpointError as error:
-                self._model = error.what
-        if kind in (Format.HDF5, Format.KERAS) and _LAMBDA.search(self._config()):
-            code = ("a Lambda layer",)
-            self._pickles.append(Inspected("", code, code, "It has a Lambda layer, which is code."))
-        if kind in _ELSEWHERE:
-            self._unseen.append(f"It is {kind.sentence}, which is not looked into.")
-        if self._members:
-            self._zipped()
+                    self._found.unseen.append("It holds a sparse tensor, which only a load checks.")
+        if members:
+            self._zipped(kind, members, known)
         elif kind is Format.SAFETENSORS:
-            most = PREFIX + DEFAULT_MODEL_LIMITS.header_bytes
-            self._tensors = read_table(read_at(self._file, 0, most), self._size)
-        elif kind not in (Format.EMPTY, Format.SEALED):
-            pickled = kind in (Format.PICKLE, Format.PICKLES, Format.TORCH_LEGACY)
-            self._piece("", self._file, pickled=pickled)
-            head = read_at(self._file, 0, _HEAD)
-            if kind is Format.UNKNOWN and not self._pickles and not is_harmless(head):
-                self._unseen.append(f"It is {kind.sentence}.")
-        if kind is Format.TORCH_SCRIPT:
-            self._unseen.append("It holds code of TorchScript, which is not looked into.")
-        if self._model and all(pickle.plain for pickle in self._pickles):
-            self._unseen.append(self._model)
-        seen = tuple(self._pickles), tuple(self._unseen)
-        return Inspection(kind, self._size, *seen, "", self._tensors, tuple(sorted(self._code)))
+            header = read_at(data, 0, PREFIX + DEFAULT_MODEL_LIMITS.header_bytes)
+            self._found.tensors.update(read_table(header, data.seek(0, os.SEEK_END)))
+        elif kind is Format.NPY:
+            self._array(where, data, head)
+        else:
+            self._piece(where, data, kind, known)
+        return kind
 
-    def _config(self) -> bytes:
-        """Return what says of which layers a model of Keras is."""
-        most = self._limits.data_bytes
-        found = [each for each in self._members if each.name == "config.json"]
-        return content(self._file, found[0], most) if found else read_at(self._file, 0, most)
+    def _begins(self, data: IO[bytes], head: bytes) -> dict[int, Scan]:
+        """Read the pickle that a file begins with: as data, and if it is none, leniently."""
+        if not _PROTO.match(head):
+            return {}
+        builder = Builder(PLAIN, self._limits)
+        try:
+            builder.read(read_at(data, 0, self._limits.data_bytes + 1))
+            return {0: builder.scan()}
+        except CheckpointError:
+            return {0: scan(data, limits=self._limits)}
 
-    def _zipped(self) -> None:
-        model = self._kind is Format.TORCH_ZIP
-        for member in self._members:
-            is_storage = model and _STORAGE.match(member.name) is not None
-            self._describes = model and member.name.endswith("/data.pkl")
-            if self._model == "" and not (self._describes or is_storage):
-                continue  # a number or a word on the format, as the plan has seen
+    def _zipped(self, kind: Format, members: tuple[Member, ...], known: dict[int, Scan]) -> None:
+        for member in members:
             name = shell(member.name)
             if self._left <= 0:
-                self._unseen.append(f"The archive was not looked at from {name} on.")
+                self._found.unseen.append(f"The archive was not looked at from {name} on.")
                 return
-            if member.flags & ENCRYPTED or member.method not in (STORED, DEFLATED):
-                self._unseen.append(f"{name} is encrypted, or packed in a rare way.")
-                continue
-            try:
-                self._member(name, member, is_storage=is_storage)
-            except (DecodeError, LimitExceeded, ModelRefused) as error:
-                self._unseen.append(f"{name}: {error.what}")
+            with self._noting(f"{name}: "):
+                self._member(name, kind, member, known)
 
-    def _member(self, name: str, member: Member, *, is_storage: bool) -> None:
-        head = self._read(member, _HEAD)
+    def _member(self, name: str, kind: Format, member: Member, known: dict[int, Scan]) -> None:
+        head = content(self._file, member, _HEAD, checked=False)
         is_array = head.startswith(_ARRAY)  # NumPy reads its arrays out of any archive
-        if (is_storage and not is_array) or (is_array and _array_ends(head)[1] == member.size):
+        is_storage = kind is Format.TORCH_ZIP and _STORAGE.match(member.name)
+        if _array_ends(head)[1] == member.size if is_array else is_storage:
             return  # the bytes of a tensor are any bytes, and nobody unpickles them
-        whole = self._read(member, self._left)
-        self._left -= len(whole) if member.method == DEFLATED else 0
+        is_small = member.size <= _HEAD
+        whole = head if is_small else content(self._file, member, self._left, checked=False)
+        self._left -= min(member.size, self._left) if member.packed != member.size else 0
         if len(whole) < member.size:
-            self._unseen.append(f"{name} is larger than was looked at.")
-        before, data = len(self._pickles), io.BytesIO(whole)
-        if _is_packed(data, head):
-            self._unseen.append(f"{name} is packed data, which is not looked into.")
-            self._stack(name, data, sure=False)
-            return
-        self._piece(name, data, pickled=name.endswith((".pkl", ".pickle")))
-        seen = is_harmless(head) or is_array or len(self._pickles) > before
-        if self._kind is Format.ZIP and not seen:
-            self._unseen.append(f"{name} is {Format.UNKNOWN.sentence}.")
+            self._found.unseen.append(f"{name} is larger than was looked at.")
+        if kind in _MODELS and member.name.endswith(".pkl"):
+            self._stack(name, io.BytesIO(whole), kind, known)
+        else:
+            self._look(name, io.BytesIO(whole))
 
-    def _read(self, member: Member, most: int) -> bytes:
-        if member.method == DEFLATED:
-            return content(self._file, member, most)
-        return read_at(self._file, member.start, min(member.size, most))  # whatever its checksum
-
-    def _piece(self, where: str, data: IO[bytes], *, pickled: bool) -> None:
-        """Look at a file, or at a member of an archive.
-
-        Args:
-            where: its place, empty for a file.
-            data: its bytes.
-            pickled: whether it is said to be a pickle.
-        """
-        head = read_at(data, 0, _HEAD)
-        if head.startswith(_ARRAY):
-            self._array(where, data, head)
-            return
-        asks = self._stack(where, data, sure=pickled or _PROTO.match(head) is not None)
-        if not asks and _JSON.match(_as_utf8(head)):
+    def _piece(self, where: str, data: IO[bytes], kind: Format, known: dict[int, Scan]) -> None:
+        """Look at what may be pickles, or a text with pickles in it."""
+        text = read_at(data, 0, _HEAD)
+        seen = kind is not Format.JSON and self._stack(where, data, kind, known)
+        if kind is Format.UNKNOWN and not (seen or is_harmless(text)):
+            self._found.unseen.append(f"{where or 'It'} is {kind.sentence}.")
+        is_keras = kind is Format.HDF5 or where == "config.json"
+        if is_keras and _LAMBDA.search(read_at(data, 0, self._limits.data_bytes)):
+            code, reason = ("a Lambda layer",), "It has a Lambda layer, which is code."
+            self._found.pickles.append(Inspected(where, code, code, reason))
+        if not seen and _JSON.match(_as_utf8(text)):
             self._json(where, _as_utf8(read_at(data, 0, self._limits.data_bytes + 1)))
 
-    def _stack(
-        self, where: str, data: IO[bytes], functions: Functions = PLAIN, *, sure: bool = True
-    ) -> bool:
-        """Look at the pickles that stand one behind another, and tell whether one asks for a name.
+    def _stack(self, where: str, data: IO[bytes], kind: Format, known: dict[int, Scan]) -> bool:
+        """Look at the pickles that stand one behind another, and tell whether there are some.
 
-        Bytes of which it is not sure that they are pickles are some if one of them asks, or if they
-        end where the last one does.
+        Bytes of which it is not sure that they are pickles are some from the first that asks on.
         """
         # Of an old PyTorch file, the bytes of the tensors follow.
-        most = _FOURTH + 1 if self._kind is Format.TORCH_LEGACY else self._limits.opcodes
-        before, start, steps, asks = len(self._pickles), 0, 0, False
-        size = data.seek(0, os.SEEK_END)
-        known = self._known if data is self._file or self._describes else {}
-        for count, found in enumerate(islice(scans(data, self._limits, known), most), 1):
-            steps, asks = steps + found.opcodes, asks or found.asks
-            too_many = steps > self._limits.opcodes or isinstance(found.broken, LimitExceeded)
-            if too_many and not asks:
-                what = "reads as a pickle for longer than was looked at"
-                self._unseen.append(f"{where or 'It'} {what}.")
-                break
-            several = count > 1 or found.end < size
-            numbered = f"pickle {count} (byte {start})" if several else ""
-            place = ", ".join(filter(None, (where, numbered)))
-            if self._kind is Format.TORCH_LEGACY:
-                self._describes = count == _FOURTH
-            self._add(place, read_at(data, start, found.end - start), found, functions)
+        most = _OLD if kind is Format.TORCH_LEGACY else self._limits.opcodes
+        start = steps = 0
+        seen = kind in _PICKLES or _PROTO.match(read_at(data, 0, 2)) is not None
+        for found in islice(scans(data, self._limits, known), most):
+            if isinstance(found.broken, LimitExceeded) and not found.asks:
+                raise found.broken
+            seen = seen or found.asks
+            steps += found.opcodes
+            if seen:
+                place = ", ".join(filter(None, (where, f"byte {start}" if start else "")))
+                self._add(place, read_at(data, start, found.end - start), kind, found)
+            if steps > self._limits.opcodes:
+                raise over(self._limits, "opcodes")
             start = found.end
-        if not (sure or asks or (found.stopped and start == size and steps > 1)):
-            del self._pickles[before:]
         # So that many pieces together are not looked at for longer than one.
         self._left -= max(start, steps * self._limits.data_bytes // self._limits.opcodes)
-        return asks
+        return seen
 
-    def _add(self, where: str, data: bytes, found: Scan, functions: Functions) -> None:
+    def _add(self, where: str, data: bytes, kind: Format, found: Scan) -> None:
         """Look at one pickle."""
-        if isinstance(found.broken, LimitExceeded):
-            raise found.broken
-        model, reason = self._describes or self._kind is Format.TORCH_SCRIPT, ""
-        wants = {
-            quoted(" ".join(pair)) if "." in pair[1] else named(*pair)  # such as another module's
+        names = {
+            pair: quoted(" ".join(pair)) if "." in pair[1] else named(*pair)  # of another module
             for pair in found.asked
-            if not (is_data(*pair) if model else pair in functions)
+        }
+        is_model, functions = kind in _MODELS, FRAMEWORK if kind is Format.JSON else PLAIN
+        wants = {
+            names[pair] for pair in names if not (is_data(*pair) if is_model else pair in functions)
         }
         wanted = tuple(sorted(wants | {*found.unclear}))
-        if self._kind is Format.JOBLIB:
+        reason = ""
+        if kind is Format.JOBLIB:
             reason = "It was not looked at beyond its first array, but joblib runs the rest."
         elif found.broken is not None:
             reason = found.broken.what
-        elif self._describes and self._model is not None:
-            reason = self._model
         elif wanted:
-            reason = wanting("pickle", wanted)
-        elif found.opcodes:
+            reason = wanting("file" if is_model else "pickle", wanted)
+        elif found.opcodes and not is_model:
             try:
                 run(data, functions=functions, limits=self._limits)
             except CheckpointError as error:
                 reason = error.what
-        if reason or len(self._pickles) < _LISTED:
-            imports = {named(*pair) for pair in found.asked} | {*found.unclear}
-            ranked = tuple(sorted(imports, key=lambda name: (rank(name), name)))
-            self._pickles.append(Inspected(where, ranked, wanted, reason))
+        if reason or len(self._found.pickles) < _LISTED:
+            imports = sorted({*names.values(), *found.unclear}, key=lambda name: (rank(name), name))
+            self._found.pickles.append(Inspected(where, tuple(imports), wanted, reason))
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
         try:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
-            if _MAY_PICKLE.search(data) and (self._members or _OBJECT.match(data)):
-                what = "It is not strict JSON, so it may hold pickles or name code."
-                raise DecodeError(what, _LOOK) from None
-            return
-        for key, place, text in _marked_in(value, where, 0, PICKLED, *_REMOTE):
-            if key != PICKLED:
-                self._code |= {*_CODE_NAME.findall(json.dumps(text))} or {key} if text else set()
+            if _MAY_PICKLE.match(data):
+                raise unclear("It is not strict JSON: it may hold pickles or name code") from None
+        else:
+            self._walk(where, value)
+
+    def _walk(self, where: str, value: Any, depth: int = 0, *, code: bool = True) -> None:
+        """Look at what is marked as a pickle or, outermost, as code."""
+        if depth > self._limits.depth:
+            raise over(self._limits, "depth", "The JSON")
+        if isinstance(value, list):
+            value = {str(number): inner for number, inner in enumerate(value)}
+        for key, inner in value.items() if isinstance(value, dict) else ():
+            if key == PICKLED:
+                pickled = unbased(inner)
+                if pickled is None:
+                    raise unclear(f"{where or 'It'} is marked as a pickle, but not base64")
+                self._stack(where, io.BytesIO(pickled), Format.JSON, {})
                 continue
-            pickled = unbased(text, strict=True) if type(text) is str else None
-            if pickled is None:
-                raise DecodeError(f"{place or 'It'} is marked as a pickle, but not base64.", _LOOK)
-            self._stack(place, io.BytesIO(pickled), FRAMEWORK)
+            is_code = code and key in _REMOTE
+            if is_code and inner:
+                self._found.code.update(_CODE_NAME.findall(json.dumps(inner)) or [key])
+            shown = key if _WORD.match(key) else quoted(key)
+            self._walk(f"{where}.{shown}".lstrip("."), inner, depth + 1, code=code and not is_code)
 
     def _array(self, where: str, data: IO[bytes], head: bytes) -> None:
         """Look at the pickle behind the header of an array of Python objects."""
         start, end = _array_ends(head)
-        size = data.seek(0, os.SEEK_END)
-        if end == size:
+        if end == data.seek(0, os.SEEK_END):
             return
-        objects = read_at(data, min(start, size), self._limits.data_bytes + 1)
-        body = io.BytesIO(objects)
+        if end is not None:
+            raise unclear(f"{where or 'It'} is a NumPy array that is cut short, or bytes follow")
+        body = io.BytesIO(read_at(data, start, self._limits.data_bytes + 1))
         # Every header of NumPy's own for an array of objects has this letter.
-        sure = b"O" in head[:start] or _PROTO.match(objects) is not None
+        kind = Format.PICKLE if b"O" in head[:start] else Format.NPY
         place = ", ".join(filter(None, (where, "the objects of the array")))
-        if not self._stack(place, body, sure=sure) and not sure:
-            self._unseen.append(
-                f"{where or 'It'} is a NumPy array of an unknown form, so it may hold objects."
-            )
-        self._left -= len(objects)
-
-
-def _is_packed(data: IO[bytes], head: bytes) -> bool:
-    """Tell whether a member holds others. Readers look for a zip's directory from the end."""
-    size = data.seek(0, os.SEEK_END)
-    tail = read_at(data, max(0, size - 2 * _HEAD), 2 * _HEAD)
-    is_zip = head[:4] == b"PK\3\4" or b"PK\5\6" in tail
-    return is_zip or _MARKS[Format.PACKED].match(head) is not None
+        if not self._stack(place, body, kind, {}):
+            what = "is a NumPy array of an unknown form, so it may hold objects"
+            self._found.unseen.append(f"{where or 'It'} {what}.")
 
 
 def is_harmless(data: bytes) -> bool:
-    """Tell a text, in UTF-8 or with no more control characters than texts have, or a picture."""
-    if _HARMLESS.match(data):
-        return True
-    wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
-    try:
-        text = data.decode("utf-16" if wide else "utf-8")
-    except UnicodeDecodeError:
-        return not wide and _CONTROL.search(data) is None
-    return "\0" not in text
+    """Tell a text, which has no more control characters than texts have, or a picture."""
+    is_wide = data.startswith((b"\xff\xfe", b"\xfe\xff"))
+    text = data.decode("utf-16" if is_wide else "latin-1", "replace")
+    return _HARMLESS.match(data) is not None or _CONTROL.search(text) is None
 
 
 def _as_utf8(data: bytes) -> bytes:
@@ -789,30 +669,9 @@ def _as_utf8(data: bytes) -> bytes:
     return data.decode(json.detect_encoding(data), "replace").encode()
 
 
-def unbased(text: str, *, strict: bool) -> bytes | None:
+def unbased(text: object) -> bytes | None:
     """Return what base64 says, None if it is none."""
     try:
-        return base64.b64decode(text, validate=strict)
+        return base64.b64decode(text, validate=True) if isinstance(text, str) else None
     except ValueError:
         return None
-
-
-def _marked_in(value: Any, where: str, depth: int, *keys: str) -> Iterator[tuple[str, str, Any]]:
-    """Return what is marked as a pickle or, outermost, as code, each with its key and its place."""
-    if depth > _DEPTH:
-        raise LimitExceeded(f"The file is nested deeper than {_DEPTH} levels.", _LOOK)
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            if key != PICKLED:
-                within = keys[:1] if key in _REMOTE else keys
-                yield from _marked_in(inner, step(where, key), depth + 1, *within)
-            if key in keys:
-                yield key, where, inner
-    elif isinstance(value, list):
-        for number, inner in enumerate(value):
-            yield from _marked_in(inner, f"{where}[{number}]", depth + 1, *keys)
-
-
-def step(where: str, key: str) -> str:
-    """Return the place of a key, for a message: `state.x`, or `state['...']` for an odd one."""
-    return f"{where}.{key}".lstrip(".") if _WORD.match(key) else f"{where}[{quoted(key)}]"

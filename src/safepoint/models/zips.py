@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import struct
 import zlib
+from collections.abc import Iterator
 from typing import IO, Final, NamedTuple
 
 from safepoint.core.errors import ModelRefused, quoted
@@ -20,8 +21,8 @@ _AGAIN: Final = "Get the file again from its author. Nothing in it was loaded."
 _DAMAGED: Final = "The directory of the archive is damaged, or says two things of one member"
 _HIDDEN: Final = "The archive has bytes that belong to none of its members"
 STORED: Final = 0
-DEFLATED: Final = 8
-ENCRYPTED: Final = 0x0001
+_DEFLATED: Final = 8
+_ENCRYPTED: Final = 0x0001
 DESCRIBED: Final = 0x0008
 """The flag of a member whose size stands behind its bytes."""
 
@@ -29,9 +30,9 @@ _END: Final = struct.Struct("<4s4H2LH")
 _END_64: Final = struct.Struct("<4sQ4s2L4Q")
 _LOCATOR: Final = struct.Struct("<4sLQL")
 _TAIL: Final = _END_64.size + _LOCATOR.size + _END.size
-_ENTRY: Final = struct.Struct("<4s6H3L5H2L")
-_LOCAL: Final = struct.Struct("<4s5H3L2H")
-_BEHIND: Final = (struct.Struct("<4s3L"), struct.Struct("<4sL2Q"))
+_ENTRY: Final = struct.Struct("<4s4x2H4x3L4H2x2L")
+_LOCAL: Final = struct.Struct("<4s2x2H4x3L2H")
+_BEHIND: Final = (struct.Struct("<4sL2Q"), struct.Struct("<4s3L"))
 _MAX_16: Final = 0xFFFF
 _MAX_32: Final = 0xFFFFFFFF
 _ZIP64: Final = 1
@@ -49,7 +50,6 @@ class Member(NamedTuple):
         crc: its checksum as the archive tells it; PyTorch can leave it 0.
         packed: how many bytes it takes.
         size: how many bytes it becomes.
-        header: where it begins.
         start: where its bytes begin.
         extras: the kinds of its extra fields, in both halves.
         odd: it has a comment, or is a folder.
@@ -61,45 +61,44 @@ class Member(NamedTuple):
     crc: int
     packed: int
     size: int
-    header: int
     start: int
     extras: tuple[int, ...]
     odd: bool
 
 
-# What the directory says of one. A tuple of such values is none that the garbage collector visits.
-_Entry = tuple[str, int, int, int, int, int, int, tuple[int, ...], bool]
-
-
 def read_directory(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[Member, ...]:
-    """Return the members of an archive, in the order of its directory.
+    """Return the members of an archive, which has them in the order of its directory.
 
     Raises:
         ModelRefused: the archive is damaged, ambiguous, or hides bytes.
         LimitExceeded: it has too many members.
     """
-    count, start, length = _end(file, size, limits)
-    members: dict[bytes, Member] = {}
-    position = 0
     try:
-        listed = _listed(read_exactly(file, start, length), count)
-        for raw in sorted(listed, key=lambda each: listed[each][6]):
-            members[raw], position = _located(file, raw, listed[raw], position)
+        count, start, length = _end(file, size, limits)
+        members = dict(_members(file, read_exactly(file, start, length), count, start))
     except struct.error:  # where something is too short
-        position = -1
-    if position != start:
-        raise unclear(_HIDDEN if position >= 0 else _DAMAGED)
-    return tuple(members[raw] for raw in listed)
+        raise unclear(_DAMAGED) from None
+    if len(members) != count:
+        raise unclear(_DAMAGED)
+    return tuple(members.values())
 
 
-def content(file: IO[bytes], member: Member, most: int) -> bytes:
+def content(file: IO[bytes], member: Member, most: int, *, checked: bool = True) -> bytes:
     """Return the bytes of a member, up to so many.
+
+    Args:
+        file: the archive.
+        member: one of its members.
+        most: how many bytes.
+        checked: whether its checksum has to match, which PyTorch does not look at.
 
     Raises:
         ModelRefused: they are not packed as its entry says, or do not match its checksum.
     """
+    if member.flags & _ENCRYPTED or member.method not in (STORED, _DEFLATED):
+        raise unclear(f"The member {quoted(member.name)} is encrypted, or packed in a rare way")
     data = read_exactly(file, member.start, min(member.packed, most))
-    if member.method == DEFLATED:
+    if member.method == _DEFLATED:
         reader = zlib.decompressobj(-zlib.MAX_WBITS)
         try:
             data = reader.decompress(data, min(member.size, most) + 1)
@@ -108,7 +107,8 @@ def content(file: IO[bytes], member: Member, most: int) -> bytes:
         whole = len(data) == member.size and reader.eof and not reader.unused_data
         if not whole and member.packed <= most and member.size <= most:
             raise unclear(f"The member {quoted(member.name)} is not compressed as its entry says")
-    if len(data) == member.size and member.crc and zlib.crc32(data) != member.crc:
+    is_whole = len(data) == member.size
+    if checked and is_whole and member.crc and zlib.crc32(data) != member.crc:
         raise unclear(f"The member {quoted(member.name)} does not match its checksum")
     return data[:most]
 
@@ -136,8 +136,8 @@ def ends_as_zip(file: IO[bytes], size: int) -> bool:
         *_, length, start, _ = _END.unpack_from(tail, found.start())
         end = first + found.start()
         # Some look for the directory before its end, and others where it says it is.
-        marks = {read_at(file, at, 4) for at in (end - length, start) if at >= 0}
-        if b"PK\1\2" in marks or read_at(file, max(0, end - _LOCATOR.size), 4) == b"PK\6\7":
+        places = (end - length, start, end - _LOCATOR.size)
+        if any(read_at(file, at, 4) in (b"PK\1\2", b"PK\6\7") for at in places if at >= 0):
             return True
     return False
 
@@ -149,23 +149,28 @@ def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int
     part, without a comment, and both with the same numbers.
     """
     tail = read_at(file, max(0, size - _TAIL), _TAIL)
-    if len(tail) < _END.size or tail[-_END.size :][:4] != b"PK\5\6":
-        raise unclear(
-            "The file begins as a zip archive, but does not end as one: it is cut short, or bytes"
-            " follow"
-        )
-    count, length, start = _END.unpack(tail[-_END.size :])[4:7]
-    before = b""
-    if len(tail) == _TAIL and tail[_END_64.size :][:4] == b"PK\6\7":
-        _check_one(file, size - _TAIL, tail)
+    count, length, start = _END.unpack(tail[-_END.size :].rjust(_END.size))[4:7]
+    ends = b""
+    if tail[_END_64.size :][:4] == b"PK\6\7":
         *_, count, length, start = large = _END_64.unpack(tail[: _END_64.size])
-        before = _END_64.pack(b"PK\6\6", 44, large[2], 0, 0, count, count, length, start)
-        before += _LOCATOR.pack(b"PK\6\7", 0, (start + length) % 2**64, 1)
+        ends = _END_64.pack(b"PK\6\6", 44, large[2], 0, 0, count, count, length, start)
+        ends += _LOCATOR.pack(b"PK\6\7", 0, start + length, 1)
     small = min(count, _MAX_16), min(length, _MAX_32), min(start, _MAX_32)
-    spelled = before + _END.pack(b"PK\5\6", 0, 0, small[0], *small, 0)
-    if not tail.endswith(spelled):
-        raise unclear("The records that end the archive disagree, or tell of several parts")
-    if start + length + len(spelled) != size:
+    ends += _END.pack(b"PK\5\6", 0, 0, small[0], *small, 0)
+    if not tail.endswith(ends):
+        raise unclear(
+            "The file begins as a zip archive, but does not end as one: it is cut short, bytes"
+            " follow, or its last records disagree"
+        )
+    before = size - len(ends) - length - start
+    if before and read_at(file, max(0, before - _END.size), 4) == b"PK\5\6":
+        raise ModelRefused(
+            "The file is several archives, one behind another, as a distributed checkpoint of"
+            " PyTorch has them.",
+            "Nothing in it was loaded. Ask its author for one file:"
+            " torch.distributed.checkpoint.format_utils.dcp_to_torch_save writes it.",
+        )
+    if before:
         raise unclear(_HIDDEN)
     if count > limits.tensors + _FEW:
         raise over(limits, "tensors")
@@ -174,80 +179,63 @@ def _end(file: IO[bytes], size: int, limits: ModelLimits) -> tuple[int, int, int
     return count, start, length
 
 
-def _check_one(file: IO[bytes], place: int, tail: bytes) -> None:
-    """Refuse several archives, one behind another: the last one counts from its own beginning."""
-    _, _, where, _ = _LOCATOR.unpack(tail[_END_64.size : -_END.size])
-    before = place - where
-    if before >= _END.size and read_at(file, before - _END.size, 4) == b"PK\5\6":
-        raise ModelRefused(
-            "The file is several archives, one behind another, as a distributed checkpoint of"
-            " PyTorch has them.",
-            "Nothing in it was loaded. Ask its author for one file:"
-            " torch.distributed.checkpoint.format_utils.dcp_to_torch_save writes it.",
-        )
+def _members(
+    file: IO[bytes], directory: bytes, count: int, stop: int
+) -> Iterator[tuple[bytes, Member]]:
+    """Compare each entry with the header before its member, which begins where the last one ends.
 
-
-def _listed(data: bytes, count: int) -> dict[bytes, _Entry]:
-    """Read the directory: the name of each member as bytes, and what is said of it."""
-    at, listed = 0, {}
+    Args:
+        file: the archive.
+        directory: its entries.
+        count: how many there are.
+        stop: where the last member has to end.
+    """
+    at = position = 0
     for _ in range(count):
-        fields = _ENTRY.unpack_from(data, at)
-        (signature, _, _, flags, method, _, _, crc, packed, size) = fields[:10]
-        (name_length, extra_length, comment, disk, _, attributes, header) = fields[10:]
-        names = at + _ENTRY.size
-        extra = names + name_length
-        at = extra + extra_length + comment
-        raw, extras = data[names:extra], _extras(data[extra : extra + extra_length])
-        if _MAX_32 in (size, packed, header):
-            size, packed, header = _widened(extras, size, packed, header)
-        two_sizes = method == STORED and packed != size
-        if signature != b"PK\1\2" or disk or at > len(data) or raw in listed or two_sizes:
+        entry = _ENTRY.unpack_from(directory, at)
+        mark, flags, method, crc, packed, size, named, extra, comment, disk, folder, header = entry
+        at += _ENTRY.size + named
+        raw, kinds = directory[at - named : at], _extras(directory[at : at + extra])
+        at += extra + comment
+        size, packed, header = _widened(kinds, size, packed, header)
+        if mark != b"PK\1\2" or disk or (method == STORED and packed != size):
             raise unclear(_DAMAGED)
         name = raw.decode("utf-8", "backslashreplace")
-        odd = bool(comment) or bool(attributes & 0x10) or raw.endswith(b"/")
-        listed[raw] = name, flags, method, crc, packed, size, header, (*extras,), odd
-    if at != len(data):
+        if header != position:
+            raise unclear(
+                f"The member {quoted(name)} overlaps another, leaves a gap, or is out of order"
+            )
+        head = read_exactly(file, position, _LOCAL.size + named)
+        mark, *how, small_crc, small_packed, small, length, extra = _LOCAL.unpack_from(head)
+        position += len(head)
+        extras = _extras(read_exactly(file, position, extra))
+        start = position + extra
+        position = start + packed
+        here = small_crc, *_widened(extras, small, small_packed)
+        fits = here == (crc, size, packed)
+        if flags & DESCRIBED:
+            behind, told = read_at(file, position, 24), (b"PK\7\10", crc, packed, size)
+            lengths = [form.size for form in _BEHIND if form.unpack_from(behind) == told]
+            fits = lengths != [] and (fits or here == (0, 0, 0))
+            position += max(lengths, default=0)
+        said = mark, how, length, head[_LOCAL.size :]
+        if not fits or said != (b"PK\3\4", [flags, method], named, raw):
+            raise unclear(f"The member {quoted(name)} is not as the directory says")
+        odd = bool(comment or folder & 0x10) or raw.endswith(b"/")
+        found = name, flags, method, crc, packed, size, start, (*kinds, *extras), odd
+        yield raw, Member(*found)
+    if at != len(directory):
         raise unclear(_DAMAGED)
-    return listed
+    if position != stop:
+        raise unclear(_HIDDEN)
 
 
-def _located(file: IO[bytes], raw: bytes, entry: _Entry, position: int) -> tuple[Member, int]:
-    """Compare an entry with the header before the member, and tell where the member ends."""
-    name, *_, header, kinds, odd = entry
-    same = entry[3:6]
-    if header != position:
-        raise unclear(f"The member {quoted(name)} overlaps another, or leaves a gap")
-    after = position + _LOCAL.size + len(raw)
-    head = read_exactly(file, position, after - position)
-    fields = _LOCAL.unpack_from(head)
-    (signature, _, flags, method, _, _, crc, packed, size, name_length, extra_length) = fields
-    extras = _extras(read_exactly(file, after, extra_length))
-    start = after + extra_length
-    end = start + same[1]
-    small = same[0], min(same[1], _MAX_32), min(same[2], _MAX_32)
-    if _MAX_32 in (packed, size) and (crc, packed, size) != small:
-        size, packed, _ = _widened(extras, size, packed, 0)
-    fits = (crc, packed, size) in (same, small)
-    if flags & DESCRIBED:
-        forms = _BEHIND if same == small else _BEHIND[1:]
-        behind = [form.pack(b"PK\7\10", *same) for form in forms]
-        found = [each for each in behind if each == read_at(file, end, len(each))]
-        fits = found != [] and (fits or (crc, packed, size) == (0, 0, 0))
-        end += max(map(len, found), default=0)
-    said = signature, flags, method, name_length, head[_LOCAL.size :]
-    if not fits or said != (b"PK\3\4", *entry[1:3], len(raw), raw):
-        raise unclear(f"The member {quoted(name)} is not as the directory says")
-    return Member(*entry[:7], start, (*kinds, *extras), odd), end
-
-
-def _widened(extras: dict[int, bytes], size: int, packed: int, header: int) -> list[int]:
-    """Take those of the three numbers that need more than 32 bits from the extra field."""
-    values = [size, packed, header]
-    missing = [at for at, value in enumerate(values) if value == _MAX_32]
-    wide = struct.unpack_from(f"<{len(missing)}Q", extras.get(_ZIP64, b""))
-    for at, value in zip(missing, wide, strict=True):
-        values[at] = value
-    return values
+def _widened(extras: dict[int, bytes], *numbers: int) -> tuple[int, ...]:
+    """Take those numbers that need more than 32 bits from the extra field."""
+    if _MAX_32 not in numbers:
+        return numbers
+    wide = iter(struct.unpack_from(f"<{numbers.count(_MAX_32)}Q", extras.get(_ZIP64, b"")))
+    return tuple(next(wide) if number == _MAX_32 else number for number in numbers)
 
 
 def _extras(data: bytes) -> dict[int, bytes]:
