@@ -11,7 +11,7 @@ import io
 import pathlib
 import random
 import warnings
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -48,6 +48,10 @@ def _trained(make: Callable[..., Any], **how: Any) -> Any:
     return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
 
 
+def _state_of(layer: str) -> Any:
+    return getattr(nn, layer)(*_LAYERS[layer]).state_dict()
+
+
 def _tagged(tensor: Any) -> Any:
     tensor.tag = "frozen"
     return tensor
@@ -63,20 +67,30 @@ def _numbered(dtype: str) -> Any:
 
 _WEIGHT: Final = torch.arange(6.0).reshape(2, 3)
 _DTYPES: Final = (
+    *("float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "complex32"),
     *("bfloat16", "float16", "float32", "float64", "float8_e4m3fn", "float8_e5m2", "complex64"),
     *("complex128", "uint8", "int8", "int16", "int32", "int64", "uint16", "uint32", "uint64"),
     "bool",
 )
-_OPTIMIZERS: Final = "Adam LBFGS"
+_OPTIMIZERS: Final = (
+    *("Adam", "AdamW", "Adamax", "NAdam", "RAdam", "Adagrad", "Adadelta", "SGD", "ASGD", "RMSprop"),
+    *("Rprop", "LBFGS", "Adafactor"),
+)
+_LAYERS: Final[Mapping[str, tuple[Any, ...]]] = {
+    **dict.fromkeys(("Linear", "Embedding", "LSTM", "GRU", "RNN", "LSTMCell", "PReLU"), (2, 3)),
+    **dict.fromkeys(("Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d"), (2, 3, 1)),
+    **dict.fromkeys(("BatchNorm2d", "LayerNorm", "RMSNorm", "InstanceNorm1d", "Transformer"), (8,)),
+    "Bilinear": (2, 3, 2),
+    "GroupNorm": (2, 4),
+    "MultiheadAttention": (4, 2),
+}
 
 SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "a state dict": lambda: _small().state_dict(),
     "a training state": lambda: {**_trained(optim.Adam), "epoch": 7, "loss": float("inf")},
     **{f"a tensor of {name}": partial(_numbered, name) for name in _DTYPES},
-    **{
-        f"the optimizer {name}": partial(_trained, getattr(optim, name))
-        for name in _OPTIMIZERS.split()
-    },
+    **{f"the optimizer {name}": partial(_trained, getattr(optim, name)) for name in _OPTIMIZERS},
+    **{f"the state of {name}": partial(_state_of, name) for name in _LAYERS},
     "random states": _random,
     "the version of PyTorch": lambda: torch.__version__,
     "the vocabulary of GPT-2": lambda: {"tokens": {n: f"token {n}" for n in range(50_257)}},
@@ -93,7 +107,7 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "a layout": lambda: torch.strided,
     "a type of tensor": lambda: torch.FloatTensor,
     "sets": lambda: {"done": {"a", "b"}, "frozen": frozenset({1})},
-    "a defaultdict": lambda: defaultdict(list, {"a": [1]}),
+    "a defaultdict": lambda: [defaultdict(kind, {"a": 1}) for kind in (list, int, Counter)],
     "a deque": lambda: deque([1, 2], maxlen=5),
     "keys that look alike": lambda: {1: _WEIGHT, "1": _WEIGHT + 1, "a/b": 1, "a": {"b": 2}},
     "bytes": lambda: {"raw": b"\0\xff", "none": b"", "array": bytearray(b"abc")},
@@ -110,6 +124,7 @@ SAVED: Final[Mapping[str, Callable[[], Any]]] = {
     "times": lambda: [datetime(2026, 11, 15, tzinfo=UTC), timedelta(seconds=3), pathlib.Path()],
     "a module": _small,
     "an optimizer": lambda: optim.SGD(_small().parameters(), lr=0.1),
+    "a module and its optimizer": lambda: _stepped(_small()),
 }
 """What is saved, by its name."""
 
@@ -119,6 +134,14 @@ LEGACY: Final = (
     *("a tensor of bool", "an expanded tensor", "arguments"),
 )
 """Those that are saved in PyTorch's old format as well."""
+
+
+def _stepped(model: nn.Module) -> Any:
+    """Its state has the tensors of the model for keys."""
+    optimizer = optim.Adam(model.parameters())
+    model(torch.ones(3, 4)).sum().backward()
+    optimizer.step()
+    return {"model": model, "optimizer": optimizer}
 
 
 def _deep(levels: int) -> Any:

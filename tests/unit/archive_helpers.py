@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import struct
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -247,5 +248,5 @@ def cases(section: str) -> list[Any]:
 
 def made(what: str) -> bytes:
     """Return the bytes of a case."""
-    data: bytes = eval(what, {**globals(), "pickle": pickle})  # noqa: S307  our own file
+    data: bytes = eval(what, {**globals(), "pickle": pickle, "tarfile": tarfile})  # noqa: S307  our own file
     return data

@@ -151,7 +151,7 @@ def test_what_is_packed_in_a_zip_is_never_green(how: str, method: int) -> None:
     assert not found.plain
     is_polyglot = how == "zip behind a script"
     says = "but ends as one." if is_polyglot else "which is not looked into."
-    assert [*found.unseen, *found.refused][0].endswith(says)
+    assert [*found.unseen, *(why for why, _ in found.refused)][0].endswith(says)
     verdict = Verdict.REFUSED if is_polyglot else Verdict.NOT_LOOKED_INTO
     assert found.verdict is verdict
     assert inspect(PACKED[how]).verdict is (Verdict.RUNS_CODE if how == "zip" else verdict)
@@ -189,4 +189,4 @@ def test_a_zip_of_another_tool_is_read_and_a_polyglot_is_not() -> None:
     for data in (b"text" + file.getvalue(), file.getvalue() + b"text"):
         found = inspect(data)
         assert (found.kind, found.plain) == (Format.UNCLEAR, False)
-        assert [found.what] == found.refused
+        assert [(found.what, found.do)] == found.refused

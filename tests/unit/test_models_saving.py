@@ -40,6 +40,7 @@ STATES: dict[str, Callable[[], Any]] = {
     },
     "nested": lambda: {"a": [torch.ones(1), (torch.zeros(2), {"b": torch.ones(3)})], "epoch": 7},
     "1 and '1'": lambda: {1: torch.ones(1), "1": torch.zeros(1), "x": 0},
+    "keys of pairs": lambda: {(0, 1): torch.ones(1), (1, 2): {None: torch.zeros(1)}},
     "a path twice": lambda: {"a/b": torch.ones(1), "a": {"b": torch.zeros(1)}},
     "not finite": lambda: {"best": float("inf"), "worst": [float("-inf")]},
     "conjugate": lambda: {"a": torch.tensor([1 + 2j]).conj()},
@@ -116,7 +117,6 @@ UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
     "overlapping": (lambda: {"a": (w := torch.ones(4))[:2], "b": w[1:]}, "share memory but"),
     "a dtype": (lambda: {"dtype": torch.float32}, "is not saved"),
     "an object": (lambda: {"x": object()}, "does not know"),
-    "a key": (lambda: {(1, 2): torch.ones(1)}, "neither a text nor an integer"),
     "a name": (lambda: {"../w": torch.ones(1)}, "looks like a way out"),
     "a stand-in": (lambda: {"w": TensorRef("w")}, "is not saved"),
 }

@@ -15,15 +15,13 @@ from safepoint.audit.finding import Finding, content, finding, guard, refused, u
 from safepoint.core.errors import MissingPackage, Unsafe, shell
 from safepoint.models import Format, Inspection, Verdict
 from safepoint.models.lint import IDS, check_source
+from safepoint.models.loading import MODEL_NAMES, is_misnamed
 from safepoint.models.runtime import check_installed, check_runtime
 from safepoint.models.seals import seal_beside
 from safepoint.models.tensors import package
 
 # Content decides what a file is. A name can only make a file suspect that would be left alone.
-_NAMES: Final = re.compile(
-    r"\.(pt|pth|ckpt|bin|safetensors|pkl|pickle|joblib|h5|hdf5|keras)\Z", re.IGNORECASE
-)
-_TORCH: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
+_NAMES: Final = MODEL_NAMES - {".gguf", ".onnx"}
 _WORST: Final = (Verdict.RUNS_CODE, Verdict.NEEDS_CODE, Verdict.REFUSED)
 _FOUND: Final = {
     Verdict.RUNS_CODE: "SP24.runs-code",
@@ -67,17 +65,18 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
     said = _IT.match(found.what)
     what = f"{shown}{found.what[said.end() :]}" if said else f"{shown}: {found.what}"
     values = {"what": what, "do": found.do.replace(" FILE ", f" {shown} "), "kind": kind.sentence}
-    elsewhere = kind in (Format.GGUF, Format.ONNX, Format.TFLITE) and not _NAMES.search(file)
-    if verdict not in _WORST and kind is not Format.UNCLEAR and _lies(file, kind):
+    is_named, misnamed = Path(file).suffix.lower() in _NAMES, is_misnamed(file, kind)
+    elsewhere = kind in (Format.GGUF, Format.ONNX, Format.TFLITE) and not is_named
+    if verdict not in _WORST and kind is not Format.UNCLEAR and misnamed:
         yield finding("SP25.lies", file, **values)
     elif verdict in _FOUND and not (elsewhere and _is_sealed(file)):
         yield finding(_FOUND[verdict], file, **values)
     elif verdict is Verdict.NOT_A_MODEL:
-        if kind is Format.SEALED or not _NAMES.search(file):
+        if kind is Format.SEALED or not is_named:
             return
         yield finding("SP25.named", file, **values)
     is_sealed = _is_sealed(file)
-    cannot_be = verdict is Verdict.REFUSED or _lies(file, kind)  # sealed: seal-model refuses it
+    cannot_be = verdict is Verdict.REFUSED or misnamed  # sealed: seal-model refuses it
     # For what runs code, a seal would vouch.
     if verdict is not Verdict.RUNS_CODE and not found.code and (is_sealed or not cannot_be):
         yield finding("SP24.not-verified" if is_sealed else "SP24.unsealed", file)
@@ -85,12 +84,6 @@ def judged(file: str, found: Inspection) -> Iterator[Finding]:
 
 def _is_sealed(file: str) -> bool:
     return (seal := seal_beside(file)) is not None and is_seal_of_model(_text(seal))
-
-
-def _lies(file: str, kind: Format) -> bool:
-    suffix = Path(file).suffix.lower()
-    is_safe = kind is Format.SAFETENSORS
-    return not is_safe if suffix == ".safetensors" else is_safe and suffix in _TORCH
 
 
 def is_code(path: str) -> bool:

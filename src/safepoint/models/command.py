@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from safepoint.audit.finding import Finding, files, listed
-from safepoint.core.errors import CheckpointError, NotFound, shell
+from safepoint.core.errors import CheckpointError, NotFound, quoted, shell
 from safepoint.core.keys import Keyring, SigningKey
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS
 from safepoint.models.loading import MODEL_NAMES, open_model
@@ -70,8 +70,9 @@ def _scanned(path: str) -> int:
         raise NotFound(f"{shell(path)} contains no file.", "Check the path.")
     found = inspect(path)
     is_none = found.verdict is Verdict.NOT_A_MODEL and Path(path).suffix.lower() in MODEL_NAMES
-    if is_none or found.kind is Format.POINTER:
-        with open_model(path, DEFAULT_MODEL_LIMITS):  # which says what it is
+    is_none = is_none or found.kind is Format.POINTER
+    if is_none or found.verdict is Verdict.SAFETENSORS:
+        with open_model(path, DEFAULT_MODEL_LIMITS, load=is_none):  # which says what it is
             pass
     other = "Python code" if path.endswith(".py") else "no known kind of model"
     what = other if found.kind is Format.UNKNOWN and found.plain else found.kind.sentence
@@ -83,11 +84,12 @@ def _scanned(path: str) -> int:
         lines.append(f"{where}{wants}{said}")
     if found.code:
         lines.append(found.what)
-    lines += found.unseen if found.wants else [*found.refused, *found.unseen]
+    lines += found.unseen if found.wants else [*(why for why, _ in found.refused), *found.unseen]
     if found.tensors:
         lines.append(counted(len(found.tensors), "tensor"))
     for name, tensor in islice(found.tensors.items(), _SHOWN):
-        lines.append(f"  {shell(name)} {tensor.dtype} {tuple(tensor.shape)}")
+        shown = name if name.isprintable() else quoted(name)
+        lines.append(f"  {shown} {tensor.dtype} {tuple(tensor.shape)}")
     if len(found.tensors) > _SHOWN:
         lines.append(f"  and {len(found.tensors) - _SHOWN:,} more")
     print("\n  ".join(filter(None, (*lines, found.do))))

@@ -43,7 +43,9 @@ from safepoint.models.zips import Member
 SAFETENSORS: Final = ".safetensors"
 _LOADED: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY, Format.SAFETENSORS)
 _TORCH_NAMES: Final = frozenset([".pt", ".pth", ".ckpt", ".bin"])
-MODEL_NAMES: Final = _TORCH_NAMES | {SAFETENSORS, ".gguf", ".h5", ".keras", ".onnx"}
+MODEL_NAMES: Final = _TORCH_NAMES | {
+    *(SAFETENSORS, ".pkl", ".pickle", ".joblib", ".h5", ".hdf5", ".keras", ".gguf", ".onnx"),
+}
 """How the names of models end. A file of no known format under one of them is not the model."""
 _ABOUT: Final = re.compile(r"\AThe (?:safetensors file|file|archive)\b")
 _NO_MEMORY: Final = ("can't allocate memory", "Cannot allocate memory", "bad_alloc")
@@ -233,11 +235,10 @@ def _admitted(
             "Nothing was loaded. Find out who can write it, then restore the one that verifies.",
         )
     kind, members = identified(file, model=limits)
-    named, is_safe = Path(name).suffix.lower(), kind is Format.SAFETENSORS
+    named = Path(name).suffix.lower()
     if kind is Format.UNKNOWN and named == SAFETENSORS and read_at(file, PREFIX, 1) == b"{":
         read_table(read_at(file, 0, limits.header_bytes), size, limits)  # says what is wrong
-    is_other = named in _TORCH_NAMES if is_safe else named == SAFETENSORS
-    if is_other and kind not in (Format.EMPTY, Format.POINTER):
+    if is_misnamed(name, kind) and kind not in (Format.EMPTY, Format.POINTER):
         what = f"{shell(name)} is {kind.sentence}, whatever its name says."
         ask = "Ask who named it; if that was you, give it the right ending."
         do = kind.do if kind is Format.UNKNOWN else ask
@@ -247,6 +248,12 @@ def _admitted(
     see = f"See what it is: safepoint scan {shell(name)}"
     do = see if kind in (Format.PICKLE, Format.PICKLES) else kind.do or see
     raise ModelRefused(f"{shell(name)} is {kind.sentence}, and is not loaded.", do)
+
+
+def is_misnamed(path: str, kind: Format) -> bool:
+    """Tell whether the name of a file says that it is safetensors or a pickle, and it is not."""
+    suffix = Path(path).suffix.lower()
+    return suffix in _TORCH_NAMES if kind is Format.SAFETENSORS else suffix == SAFETENSORS
 
 
 @contextmanager

@@ -12,6 +12,7 @@ import json
 import math
 import os
 import re
+import tarfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -61,6 +62,7 @@ _OLD: Final = 5  # pickles in an old PyTorch file, before the bytes of its tenso
 _LISTED: Final = 1000  # of plain pickles in one file
 # Instructions that the bytes of an honest file may happen to spell, such as "N." in a text.
 _CHANCE: Final = 3
+_EACH: Final = 50  # instructions take as long as one more pickle
 _JSON: Final = re.compile(rb'[ \t\r\n]*(?:([{\[])|["\-0-9tfn]|\Z)')
 _PROTO: Final = re.compile(rb"\x80[\x00-\x05]")
 # Nobody escapes a letter, but to hide it.
@@ -75,14 +77,16 @@ _NUMBERS: Final = re.compile(
     rb" (?:True|False), 'shape': \(([0-9, ]{0,600})\), \} *\n"
 )
 # Of files that are no text, those that nobody loads as state or as a model, by how they begin:
-# pictures, fonts, sound, films, PDF and translations.
+# pictures, fonts, sound, films, PDF, translations and the tokenizers of SentencePiece.
 _HARMLESS: Final = re.compile(
     rb"(?s)\x89PNG\r\n\x1a\n|\xff\xd8\xff|GIF8[79]a|RIFF.{4}(?:WEBP|WAVE|AVI )|%PDF-"
     rb"|OTTO\0|\0\x01\0\0\0|ttcf\0|wOF[F2]|OggS\0|ID3[\x02-\x04]|fLaC\0|.{4}ftyp|\x1aE\xdf\xa3"
-    rb"|\0\0\x01\0[^\0]\0|\xde\x12\x04\x95\0\0"
+    rb"|\0\0\x01\0[^\0]\0|\xde\x12\x04\x95\0\0|\n.\n.<(?:unk|pad|s)>\x15"
 )
 _CONTROL: Final = re.compile("[\0-\x08\x0e-\x1a\x1c-\x1f\ufffd]")
-_CONVERT: Final = "Use load_checkpoint, or convert it once: safepoint convert FILE NEW --key KEY"
+_CONVERT: Final = (
+    "Load it with load_checkpoint. To keep it as safetensors: safepoint convert FILE NEW --key KEY"
+)
 _PROGRAM: Final = "Ask for the weights: a state_dict, as safetensors."
 _PICKLED: Final = (
     "Loading it runs what is in it. Ask for skops or safetensors. Open it only in a container"
@@ -90,7 +94,7 @@ _PICKLED: Final = (
 )
 _PACKED: Final = "Unpack it, and scan that. If joblib wrote it, ask for skops or safetensors."
 _UNKNOWN: Final = "Get it again: it may be cut short, or a web page in place of the file."
-_NUMPY: Final = "Load it with numpy.load(path, allow_pickle=False)."
+_NUMPY: Final = "Load it with numpy.load(path, allow_pickle=False), which refuses objects."
 _H5PY: Final = "Load it with h5py, which runs nothing. "
 _KERAS: Final = "Open it with keras >= 3.11.3 and safe_mode=True, in a container without a network."
 _JOBLIB: Final = ("joblib.numpy_pickle", "NumpyArrayWrapper")
@@ -143,7 +147,7 @@ SEALED: Final = re.compile(rb"([0-9]{10}\n)?safepoint/([0-9]{1,9}) ")
 """How a record begins, or what `prune` left: a line with a sequence, and the format."""
 _MARKS: Final = {
     Format.PACKED: re.compile(
-        rb".{257}ustar|BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
+        rb"BZh[1-9](?:1AY&SY|\x17rE8P\x90)|\xfd7zXZ\0|\x28\xb5\x2f\xfd|\x04\x22\x4d\x18"
         rb"|\x5d\0\0.{10}|\x89LZO\0|LZIP|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x1f\x8b|\x02\x21\x4c\x18"
         rb"|\x1f\x9d[\x09-\x10\x89-\x90]|[\x50-\x5f]\x2a\x4d\x18|\xff\x06\0\0sNaPpY|ZF0x[0-9a-f]",
         re.DOTALL,
@@ -166,6 +170,7 @@ _MARKS: Final = {
 # The length of a header, and some of it. Whoever reads the tensors parses it, strictly.
 _TABLE: Final = re.compile(rb'(?s).{5}\0{3}\{(?:\s*\}|.*"(?:data_offsets|__metadata__)")')
 _ZLIB: Final = re.compile(rb"\x78[\x01\x5e\x9c\xda]")  # as joblib packs
+_BLOCK: Final = 512
 _TORCH: Final = (Format.TORCH_ZIP, Format.TORCH_LEGACY)
 _MODELS: Final = (*_TORCH, Format.TORCH_SCRIPT)
 _PICKLES: Final = (Format.PICKLE, Format.PICKLES, Format.JSON, *_MODELS)
@@ -202,13 +207,21 @@ def identified(
         members = read_directory(file, size, model)
         return _zipped([member.name for member in members]), members
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
-    if kind is None and _ZLIB.match(head):  # which two letters of a text may be, too
-        with suppress(zlib.error):
-            if _PROTO.match(zlib.decompressobj().decompress(head, 2)):
-                kind = Format.PACKED
+    kind = kind or (Format.PACKED if _is_packed(head) else None)
     if kind is not Format.PACKED and ends_as_zip(file, size):
         raise unclear("The file does not begin as a zip archive, but ends as one")
     return kind or _unmarked(file, head, size, limits, {} if known is None else known), ()
+
+
+def _is_packed(head: bytes) -> bool:
+    """Tell what zlib packed, which may begin like a text, and a tar, by its checksum alone."""
+    with suppress(zlib.error):
+        if _ZLIB.match(head) and zlib.decompressobj().decompress(head[:_BLOCK]):
+            return True
+    with suppress(tarfile.HeaderError):
+        tarfile.TarInfo.frombuf(head[:_BLOCK], "utf-8", "surrogateescape")
+        return True
+    return False
 
 
 def _zipped(names: list[str]) -> Format:
@@ -241,7 +254,7 @@ def _unmarked(
         asks = asks or found.asks
         if found.stopped:
             count, opcodes, end = count + 1, opcodes + found.opcodes, found.end
-        if opcodes > limits.opcodes:
+        if opcodes + _EACH * count > limits.opcodes:
             raise over(limits, "opcodes")
     by_chance = opcodes <= _CHANCE and end < size and head[:1] != b"\x80"
     is_pickle = count > 0 and (asks or not by_chance)
@@ -288,7 +301,7 @@ class Verdict(StrEnum):
 _WORST: Final = (Verdict.RUNS_CODE, Verdict.NEEDS_CODE, Verdict.REFUSED)
 _NEXT: Final = {
     Verdict.NEEDS_CODE: _PICKLED,
-    Verdict.REFUSED: "Do not load it. Ask for an intact copy.",
+    Verdict.REFUSED: "Do not load it. Ask for another copy, or for safetensors.",
     Verdict.PICKLE: "Read it as data, with safepoint.models.read_pickle, and save it as JSON.",
     Verdict.NOT_A_MODEL: "",
 }
@@ -339,7 +352,8 @@ class Inspection(NamedTuple):
         size: its bytes.
         pickles: each pickle in it.
         unseen: what was not looked into, each as a sentence.
-        refused: why it, or a member, is refused: it is two things at once, or damaged.
+        refused: why it, or a member, is refused, such as that it is two things at once; and what
+            to do.
         tensors: those of a model, by name, each with `dtype` and `shape`.
         code: what Transformers imports because of it with `trust_remote_code=True`.
     """
@@ -348,7 +362,7 @@ class Inspection(NamedTuple):
     size: int
     pickles: list[Inspected]
     unseen: list[str]
-    refused: list[str]
+    refused: list[tuple[str, str]]
     tensors: dict[str, Any]
     code: set[str]
 
@@ -366,7 +380,8 @@ class Inspection(NamedTuple):
             return f"It is {self.kind.sentence}, and {asks} {listed(self.wants)}."
         if self.code:
             return f"It names code that trust_remote_code=True runs: {listed(self.code)}."
-        reasons = (*self.refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
+        refused = (why for why, _ in self.refused)
+        reasons = (*refused, *(pickle.reason for pickle in self.pickles), *self.unseen)
         return next(filter(None, reasons), f"It is {self.kind.sentence}.")
 
     @property
@@ -383,6 +398,8 @@ class Inspection(NamedTuple):
         is_model = kind in _TORCH
         if self.wants and (verdict is Verdict.RUNS_CODE or is_model) and kind.do is not _PROGRAM:
             return advice(self.wants, has_tensors=is_model)
+        if self.refused and verdict is Verdict.REFUSED:
+            return self.refused[0][1]
         return _NEXT.get(verdict, kind.do)
 
     @property
@@ -478,7 +495,7 @@ class _Inspector:
         except LimitExceeded as error:
             self._found.unseen.append(f"{about}{error.what}")
         except CheckpointError as error:
-            self._found.refused.append(f"{about}{error.what}")
+            self._found.refused.append((f"{about}{error.what}", error.do))
         except MemoryError:
             self._found.unseen.append(f"{about}There is not enough memory for it.")
 
@@ -551,9 +568,11 @@ class _Inspector:
     def _piece(self, where: str, data: IO[bytes], kind: Format, known: dict[int, Scan]) -> None:
         """Look at what may be pickles, or a text with pickles in it."""
         text = read_at(data, 0, _HEAD)
-        seen = kind is not Format.JSON and self._stack(where, data, kind, known)
-        if kind is Format.UNKNOWN and not (seen or is_harmless(text)):
-            self._found.unseen.append(f"{where or 'It'} is {kind.sentence}.")
+        is_text = is_harmless(text)
+        seen = kind is not Format.JSON and self._stack(where, data, kind, known, is_text=is_text)
+        if kind is Format.UNKNOWN and not (seen or is_text):
+            what = "is of a format that is not known here: find out what reads it"
+            self._found.unseen.append(f"{where or 'It'} {what}.")
         is_keras = kind is Format.HDF5 or where == "config.json"
         if is_keras and _LAMBDA.search(read_at(data, 0, self._limits.data_bytes)):
             code, reason = ("a Lambda layer",), "It has a Lambda layer, which is code."
@@ -561,10 +580,19 @@ class _Inspector:
         if not seen and _JSON.match(_as_utf8(text)):
             self._json(where, _as_utf8(read_at(data, 0, self._limits.data_bytes + 1)))
 
-    def _stack(self, where: str, data: IO[bytes], kind: Format, known: dict[int, Scan]) -> bool:
+    def _stack(
+        self,
+        where: str,
+        data: IO[bytes],
+        kind: Format,
+        known: dict[int, Scan],
+        *,
+        is_text: bool = False,
+    ) -> bool:
         """Look at the pickles that stand one behind another, and tell whether there are some.
 
-        Bytes of which it is not sure that they are pickles are some from the first that asks on.
+        Bytes of which it is not sure that they are pickles are some from the first that asks on. A
+        text may begin with a c, and then asks for the name that its first two lines spell.
         """
         # Of an old PyTorch file, the bytes of the tensors follow.
         most = _OLD if kind is Format.TORCH_LEGACY else self._limits.opcodes
@@ -573,8 +601,8 @@ class _Inspector:
         for found in islice(scans(data, self._limits, known), most):
             if isinstance(found.broken, LimitExceeded) and not found.asks:
                 raise found.broken
-            seen = seen or found.asks
-            steps += found.opcodes
+            seen = seen or (found.calls if is_text else found.asks)
+            steps += _EACH + found.opcodes
             if seen:
                 place = ", ".join(filter(None, (where, f"byte {start}" if start else "")))
                 self._add(place, read_at(data, start, found.end - start), kind, found)

@@ -207,6 +207,9 @@ def _drawn(identifier: Any) -> Drawn:
     return Drawn(form.removeprefix("new "), None, value or ())
 
 
+_PLAINER: Final = (
+    "It may be damaged, or hold more than data. If you made it, save plain values in its place."
+)
 _SIZED: Final = frozenset([bytes, str])
 _NUMBERS: Final = frozenset([NoneType, bool, int, float])
 _LEAVES: Final = _SIZED | _NUMBERS
@@ -265,7 +268,8 @@ class Builder:
     def scan(self) -> Scan:
         """Return what `scan` finds in the last pickle."""
         asked = tuple(self.asked)
-        return Scan(asked, (), 0, bool(asked), stopped=True, goes_on=False, end=self.end)
+        asks = bool(asked)
+        return Scan(asked, (), 0, asks, calls=asks, stopped=True, goes_on=False, end=self.end)
 
     def _named(self, key: Ref) -> Name:
         if key not in self.asked:
@@ -491,5 +495,5 @@ class Builder:
         except (CheckpointError, RecursionError, MemoryError):
             raise
         except Exception:  # noqa: BLE001  each type has its own way to say that it is malformed
-            problem = DecodeError(f"The pickle gives {name} what it does not take.", INTACT)
+            problem = DecodeError(f"The pickle gives {name} what is not taken here.", _PLAINER)
         raise problem

@@ -341,6 +341,7 @@ _LEFT: Final = _KEPT | {"POP", "POP_MARK", "DUP"}
 _AS_IS: Final = frozenset(_LEFT - {"PROTO", "STOP"} | _VALUES)
 _NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
 _CALLS: Final = frozenset(["REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST"])
+_ASKING: Final = 20  # other instructions take as long as one with a name
 _CROSS: Final = b"\x88Q0"  # a persistent id that is True
 
 
@@ -352,6 +353,7 @@ class Scan(NamedTuple):
         unclear: what else it asks for: a name that is only known when it runs.
         opcodes: how many instructions it has; 0 of one that was read as data.
         asks: whether an unpickler gets to where it asks for a name, or calls what it asked for.
+        calls: whether it gets to where it calls that.
         stopped: whether an unpickler gets to its STOP, with a value.
         goes_on: whether it gets to the end of what was looked at.
         end: where it ends, or where it cannot be read further.
@@ -362,6 +364,7 @@ class Scan(NamedTuple):
     unclear: tuple[str, ...]
     opcodes: int
     asks: bool
+    calls: bool
     stopped: bool
     goes_on: bool
     end: int
@@ -409,12 +412,13 @@ class _Notes:
     def __init__(self) -> None:
         self.asked: dict[Ref, None] = {}
         self.unclear: dict[str, None] = {}
-        self.asks = False
+        self.asks = self.calls = False
 
     def take(self, note: Any) -> None:
         """Take note of a name, of a call, or of what is not clear."""
         if note is None:
-            self.asks = self.asks or bool(self.asked or self.unclear)
+            self.calls = self.calls or bool(self.asked or self.unclear)
+            self.asks = self.asks or self.calls
         elif type(note) is tuple and type(note[0]) is type(note[1]) is str:
             module, name, *is_marked = note
             if len(self.asked) + len(self.unclear) > _MOST_NAMES:
@@ -455,7 +459,7 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
                 index = large.setdefault(str(index), memo + 1 + len(large))
                 left = (b"r" if name in _PUTS else b"j") + struct.pack("<I", index)
             code += _CROSS * crosses + left
-            count += 1
+            count += _ASKING if name in _TWO_LINES else 1
             if name == "FRAME" and reach <= size:  # no unpickler goes on in a longer one
                 frame = max(frame, reach)
     except (DecodeError, LimitExceeded) as error:
@@ -472,7 +476,7 @@ def _scanned(data: bytes, size: int, limits: PickleLimits) -> Scan:
     except DecodeError as error:
         broken = error
     asked, unclear = tuple(notes.asked), tuple(notes.unclear)
-    return Scan(asked, unclear, count, notes.asks, stopped, goes_on, end, broken)
+    return Scan(asked, unclear, count, notes.asks, notes.calls, stopped, goes_on, end, broken)
 
 
 def _left(info: _Info, argument: bytes, whole: bytes) -> bytes:

@@ -42,9 +42,9 @@ _ROOT: Final = "tensor"
 _DEPTH: Final = 64
 _IN_PLACE: Final = (
     "Save plain numbers in its place: tensor.to_dense(), tensor.to(dtype),"
-    " tensor.as_subclass(torch.Tensor) or torch.view_as_real(tensor). Its name comes from the keys"
-    " on the way to it."
+    " tensor.as_subclass(torch.Tensor) or torch.view_as_real(tensor)."
 )
+_ITS_NAME: Final = "Its name comes from the keys on the way to it: change those."
 _NOT_OURS: Final = "Nothing was loaded. Load what save_checkpoint wrote, with its own files."
 
 
@@ -160,18 +160,18 @@ class _Packer:
         self._areas: list[tuple[str, int, int, str]] = []
         self._times: Counter[str] = Counter()
 
-    def outline(self, value: Any, path: str | None, depth: int) -> Any:
+    def outline(self, value: Any, path: str, depth: int) -> Any:
         """Return the value with stand-ins for its tensors.
 
         Args:
             value: any part of the state.
-            path: the names on the way to it, or None if a key among them is not a name.
+            path: the names on the way to it.
             depth: how many levels are left.
         """
         value = self._plainer(value)
         kind = type(value)
         if isinstance(value, self._torch.Tensor):
-            return TensorRef(self._name_of(value, path or _ROOT if path is not None else None))
+            return TensorRef(self._name_of(value, path or _ROOT))
         if kind in (*_DICTS, list, tuple, self._torch.Size):
             self._left -= len(value)
             if depth <= 0 or self._left < 0:
@@ -212,15 +212,12 @@ class _Packer:
                 return self._torch.tensor(value) if kind.__name__ == "ndarray" else value.item()
         return value
 
-    def _name_of(self, tensor: torch.Tensor, name: str | None) -> str:
+    def _name_of(self, tensor: torch.Tensor, name: str) -> str:
         """Keep a tensor under that name, or return the name under which it was kept before."""
-        if name is None:
-            raise ModelRefused(
-                "A tensor is in a dict under a key that is neither a text nor an integer.",
-                "Use text or integer keys on the way to a tensor.",
-            )
-        if why := _refusal(self._torch, tensor, name):
+        if why := _refusal(self._torch, tensor):
             raise ModelRefused(f"The tensor {quoted(name)} {why}.", _IN_PLACE)
+        if problem := name_problem(name):
+            raise ModelRefused(f"The name of the tensor {quoted(name)} {problem}.", _ITS_NAME)
         start, shape, stride = tensor.data_ptr(), tensor.shape, tensor.stride()
         signs = tensor.is_conj(), tensor.is_neg()
         place = (str(tensor.device), start, tensor.dtype, shape, stride, *signs)
@@ -249,10 +246,9 @@ class _Packer:
             reached = device, end, name
 
 
-def _join(path: str | None, step: Any) -> str | None:
-    if path is None or type(step) not in (str, int):
-        return None
-    return f"{path}/{step}" if path else str(step)
+def _join(path: str, step: Any) -> str:
+    name = str(step) if type(step) in (str, int) else "key"
+    return f"{path}/{name}" if path else name
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -265,7 +261,7 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
     return found.contiguous()
 
 
-def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> str | None:
+def _refusal(torch: Any, tensor: torch.Tensor) -> str | None:
     """Return why safetensors cannot hold a tensor."""
     kind, dtype = type(tensor), dtype_name(tensor.dtype)
     if kind not in (torch.Tensor, torch.nn.Parameter):
@@ -276,11 +272,10 @@ def _refusal(torch: Any, tensor: torch.Tensor, name: str) -> str | None:
         return "is on the meta device and has no values"
     if dtype not in STORED:
         return f"is of the type {dtype}, which safetensors cannot hold"
-    problem = name_problem(name)
-    return f"has a name that {problem}" if problem else None
+    return None
 
 
-def _foreign(value: Any, path: str | None) -> ModelRefused:
+def _foreign(value: Any, path: str) -> ModelRefused:
     kind = type(value)
     where = f"{quoted(path)} in the state" if path else "A value of the state"
     return ModelRefused(

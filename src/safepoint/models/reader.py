@@ -328,7 +328,8 @@ def is_data(module: str, name: str) -> bool:
 # library: pandas has a class that computes a text, scipy one that opens a file, torch and joblib
 # some that start a program, and ultralytics.YOLO loads another pickle.
 _CLASS: Final = re.compile(
-    r"(__main__|models|sklearn(?!\.(externals|conftest|utils\._testing))|torch\.(nn\.modules|optim)"
+    r"(__main__|models|sklearn(?!\.(externals|conftest|utils\._testing))"
+    r"|torch\.(nn\.modules|nn\.parallel|nn\.utils\.rnn|ao\.nn|optim)"
     r"|torch\.distributed\.checkpoint\.(metadata|filesystem(?=\._StorageInfo\Z))"
     r"|ultralytics\.(nn|utils(?=\.(Iterable|loss|tal)))|joblib\.numpy_pickle(_compat)?"
     r"|pandas\.(_libs|arrays|core\.(frame|series|indexes|internals|arrays|dtypes))"
@@ -336,11 +337,12 @@ _CLASS: Final = re.compile(
     r"|transformers\.(models|training_args\w*|trainer_utils|trainer_pt_utils|configuration_utils)"
     r"|(xgboost|lightgbm)\.(core|basic|sklearn))(\.[A-Za-z_]\w*)*\._?(?!Popen\Z)[A-Z]\w*"
     r"|scipy\.sparse\._\w+\.\w+_(array|matrix)|sklearn(\.\w+)+\.newObj|argparse\.Namespace"
-    r"|pandas\.(DataFrame|Series|\w*Index|StringDtype)|accelerate\.state\.PartialState"
+    r"|pandas\.(DataFrame|Series|\w*Index|StringDtype|Categorical)|accelerate\.state\.PartialState"
     r"|accelerate\.utils\.dataclasses\.DistributedType"
     r"|pandas\.core\.indexes\.\w+\._new_\w+|pandas\._libs(\.\w+)+\._\w*unpickle\w*"
     r"|torch\.\w*Tensor|torch\._utils\._rebuild_\w+|numpy\.random\.\w+\.__\w+"
-    r"|numpy\._?core\.numeric\._frombuffer"
+    r"|numpy\._?core\.numeric\._frombuffer|numpy\.(bool|float|u?int|complex)\d*_?"
+    r"|(builtins|__builtin__)\.(Ellipsis|NotImplemented)|fractions\.Fraction|random\.Random"
 )
 # Where the names are asked for that run a program. No other library is on every machine.
 _STANDARD: Final = sys.stdlib_module_names | {"__builtin__"}
@@ -775,8 +777,14 @@ class _Leaving(_Reader):
     def value(self, part: Any, depth: int) -> Any:
         """Return what was drawn, built. A name by itself is left behind."""
         if type(part) is Name and type(part.entry) is not Constant:
+            self._count(1, 0, depth)
             return self._leave(str(part))
         return super().value(part, depth)
+
+    def keys(self, parts: list[Any], depth: int) -> list[Any]:
+        """Return what is about to be hashed. An optimizer has the tensors of its model for keys."""
+        keys = Builder.keys(self, parts, depth)
+        return [Left("a key", each) if self._is_tensor(each) else each for each in keys]
 
     def called(self, name: object, function: Any, arguments: list[Any]) -> Any:
         """Call a function, or leave behind what it does not take."""
@@ -882,16 +890,19 @@ def _counter(counts: Any) -> Any:
     return Counter(counts)
 
 
-_FACTORIES: Final = {cls.__name__: cls for cls in (bool, dict, float, int, list, set, str, tuple)}
+_FACTORIES: Final[Mapping[Ref, Any]] = {
+    **{("collections", cls.__name__): cls for cls in (Counter, OrderedDict, deque)},
+    **{
+        (module, name): cls
+        for module in _BUILTINS
+        for cls in (bool, dict, float, int, list, set, str, tuple)
+        for name in (cls.__name__, {int: "long", str: "unicode"}.get(cls, ""))  # as in Python 2
+    },
+}
 
 
 def _default(factory: Any = None) -> Any:
-    if factory is None:
-        return defaultdict(None)
-    module, name = factory.key
-    if module not in _BUILTINS:
-        raise ValueError
-    return defaultdict(_FACTORIES[name])
+    return defaultdict(None if factory is None else _FACTORIES[factory.key])
 
 
 def _deque(items: Any = (), most: Any = None) -> Any:
