@@ -9,7 +9,7 @@ need("torch", "PyTorch is not installed: pip install '.[torch]'")
 from argparse import Namespace
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pytest
@@ -67,6 +67,8 @@ def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
         "best": np.float64(0.5),
         "random": np.arange(3, dtype="u4"),
         "device": torch.device("cuda:1"),
+        "dtype": torch.bfloat16,
+        "paths": [PurePosixPath("a/b"), bytearray(b"raw")],
         "losses": deque([1.5, np.bool_(True)]),
         "empty": [each.numpy() for each in empty],
     }
@@ -74,8 +76,9 @@ def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
     convert(tmp_path / "old.pt", tmp_path / "run.safetensors", key=KEY)
     found = load_checkpoint(tmp_path / "run.safetensors", keys=KEYS)
     random = torch.arange(3).to(torch.uint32)
-    plain = {"best": 0.5, "random": random, "device": "cuda:1", "losses": [1.5, True]}
-    assert corpus.equal(found, {**plain, "empty": empty})
+    texts = {"device": "cuda:1", "dtype": "torch.bfloat16", "paths": ["a/b", b"raw"]}
+    plain = {"best": 0.5, "random": random, **texts, "losses": [1.5, True], "empty": empty}
+    assert corpus.equal(found, plain)
 
 
 def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None:
@@ -115,7 +118,6 @@ UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
     "meta": (lambda: {"w": torch.ones(1, device="meta")}, "has no values"),
     "a subclass": (lambda: {"w": _subclass(torch.Tensor)}, "a subclass of Tensor"),
     "overlapping": (lambda: {"a": (w := torch.ones(4))[:2], "b": w[1:]}, "share memory but"),
-    "a dtype": (lambda: {"dtype": torch.float32}, "is not saved"),
     "an object": (lambda: {"x": object()}, "does not know"),
     "a name": (lambda: {"../w": torch.ones(1)}, "looks like a way out"),
     "a stand-in": (lambda: {"w": TensorRef("w")}, "is not saved"),

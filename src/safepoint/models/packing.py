@@ -7,8 +7,9 @@ class. What comes back is equal to what went in: types, shapes, bytes and struct
 that was in two places is one tensor again.
 
 Not kept: the `_metadata` of an OrderedDict, gradients and their history, strides, and the device of
-a tensor. A Namespace, a Counter and a defaultdict become a dict, a deque a list, a device a text,
-an array of NumPy a tensor, and one of its numbers a number of Python.
+a tensor. A Namespace, a Counter and a defaultdict become a dict, a deque a list, a bytearray bytes,
+a path and a device, a dtype or a layout of PyTorch a text, an array of NumPy a tensor, and one of
+its numbers a number of Python.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from argparse import Namespace
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import PurePath
 from types import SimpleNamespace
 from typing import IO, TYPE_CHECKING, Any, Final
 
@@ -205,8 +207,10 @@ class _Packer:
             return vars(value)
         if kind is deque:
             return [*value]
-        if kind is self._torch.device:
+        if kind in (self._torch.device, self._torch.dtype, self._torch.layout):
             return str(value)
+        if isinstance(value, PurePath | bytearray):
+            return str(value) if isinstance(value, PurePath) else bytes(value)
         if kind.__module__ == "numpy":
             with suppress(TypeError, ValueError, AttributeError):  # such as texts
                 return self._torch.tensor(value) if kind.__name__ == "ndarray" else value.item()
