@@ -542,6 +542,10 @@ class _Inspector:
 
     def _zipped(self, kind: Format, members: tuple[Member, ...], known: dict[int, Scan]) -> None:
         for member in members:
+            # A model that was read has numbers, words and the bytes of tensors besides its pickle.
+            is_array = read_at(self._file, member.start, len(_ARRAY)) == _ARRAY
+            if known and not (is_array or member.name.endswith(".pkl")):
+                continue
             name = shell(member.name)
             if self._left <= 0:
                 self._found.unseen.append(f"The archive was not looked at from {name} on.")
