@@ -33,7 +33,7 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 828),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1700),
     "all of src": (["src"], 23033),
-    "tests": (["tests"], 31142),
+    "tests": (["tests"], 31190),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1500),
 }
