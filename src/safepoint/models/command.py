@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections import Counter
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
@@ -40,20 +39,25 @@ def commands(sub: Any) -> None:
 
 
 def _scan(options: argparse.Namespace) -> int:
-    ends, closed = Counter[int](), list[Finding]()
+    closed = list[Finding]()
+    ends: tuple[list[str], ...] = [], [], []
     for path in chain.from_iterable(_files_of(each, closed) for each in options.paths):
         try:
-            ends[_scanned(path)] += 1
+            end = _scanned(path)
         except CheckpointError as error:
             print(error, file=sys.stderr)
-            ends[2] += 1
+            end = 2
+        ends[end].append(shell(path))
     for each in closed:
         print(each.what, file=sys.stderr)
-        ends[2] += 1
-    if ends.total() > 1:
-        found = f"{ends[1]} with findings, {ends[2]} not read"
-        print(f"Looked at {counted(ends.total(), 'file')}: {found}.")
-    return max(+ends)
+        ends[2].append(shell(each.where))
+    if (count := sum(map(len, ends))) > 1:
+        found = f"{len(ends[1])} with findings, {len(ends[2])} not read"
+        print(f"Looked at {counted(count, 'file')}: {found}.")
+        for name, paths in (("With findings", ends[1]), ("Not read", ends[2])):
+            if paths:
+                print(f"{name}: {listed(paths, _SHOWN)}.")
+    return max(end for end, paths in enumerate(ends) if paths)
 
 
 def _files_of(path: str, closed: list[Finding]) -> list[str]:

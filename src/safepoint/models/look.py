@@ -575,7 +575,7 @@ class _Inspector:
         is_text = is_harmless(text)
         seen = kind is not Format.JSON and self._stack(where, data, kind, known, is_text=is_text)
         if kind is Format.UNKNOWN and not (seen or is_text):
-            what = "is of a format that is not known here: find out what reads it"
+            what = "is of an unknown format: find out which program reads it"
             self._found.unseen.append(f"{where or 'It'} {what}.")
         is_keras = kind is Format.HDF5 or where == "config.json"
         if is_keras and _LAMBDA.search(read_at(data, 0, self._limits.data_bytes)):

@@ -27,6 +27,7 @@ from safepoint.core.codec import Codec, Converter
 from safepoint.core.errors import DecodeError, EncodeError, LimitExceeded, ModelRefused, quoted
 from safepoint.core.names import Limits
 from safepoint.models.limits import DEFAULT_MODEL_LIMITS, ModelLimits, over
+from safepoint.models.reader import Tensors
 from safepoint.models.tensors import (
     STORED,
     dtype_name,
@@ -62,10 +63,14 @@ class NotFinite(str):
     __slots__ = ()
 
 
-_DICTS: Final = (dict, OrderedDict, Counter, defaultdict)
+_DICTS: Final = (dict, OrderedDict, Counter, defaultdict, Tensors)
 _STAND_INS: Final = (TensorRef, NotFinite)
-
-
+_PLAINER: Final[dict[type, Any]] = {
+    Namespace: vars,
+    SimpleNamespace: vars,
+    deque: list,
+    bytearray: bytes,
+}
 _MOST: Final = 1_000_000  # values
 _CODEC: Final = Codec(
     converters=[Converter(cls.__name__, cls, str, cls) for cls in _STAND_INS],
@@ -203,14 +208,11 @@ class _Packer:
     def _plainer(self, value: Any) -> Any:
         """Return what is kept in place of a value that is not as plain as it could be."""
         kind = type(value)
-        if kind in (Namespace, SimpleNamespace):
-            return vars(value)
-        if kind is deque:
-            return [*value]
-        if kind in (self._torch.device, self._torch.dtype, self._torch.layout):
+        if kind in _PLAINER:
+            return _PLAINER[kind](value)
+        is_word = kind in (self._torch.device, self._torch.dtype, self._torch.layout)
+        if is_word or isinstance(value, PurePath):
             return str(value)
-        if isinstance(value, PurePath | bytearray):
-            return str(value) if isinstance(value, PurePath) else bytes(value)
         if kind.__module__ == "numpy":
             with suppress(TypeError, ValueError, AttributeError):  # such as texts
                 return self._torch.tensor(value) if kind.__name__ == "ndarray" else value.item()
