@@ -71,6 +71,7 @@ def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
         "paths": [PurePosixPath("a/b"), bytearray(b"raw")],
         "losses": deque([1.5, np.bool_(True)]),
         "empty": [each.numpy() for each in empty],
+        "one of four": torch.arange(4.0)[::2][:1],
     }
     torch.save(state, tmp_path / "old.pt")
     convert(tmp_path / "old.pt", tmp_path / "run.safetensors", key=KEY)
@@ -78,7 +79,7 @@ def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
     random = torch.arange(3).to(torch.uint32)
     texts = {"device": "cuda:1", "dtype": "torch.bfloat16", "paths": ["a/b", b"raw"]}
     plain = {"best": 0.5, "random": random, **texts, "losses": [1.5, True], "empty": empty}
-    assert corpus.equal(found, plain)
+    assert corpus.equal(found, {**plain, "one of four": torch.zeros(1)})
 
 
 def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None:
@@ -119,6 +120,7 @@ UNSUPPORTED: dict[str, tuple[Callable[[], Any], str]] = {
     "a subclass": (lambda: {"w": _subclass(torch.Tensor)}, "a subclass of Tensor"),
     "overlapping": (lambda: {"a": (w := torch.ones(4))[:2], "b": w[1:]}, "share memory but"),
     "an object": (lambda: {"x": object()}, "does not know"),
+    "a matrix": (lambda: {"x": np.array([[0.1]]).view(np.matrix)}, "is not saved"),
     "a name": (lambda: {"../w": torch.ones(1)}, "looks like a way out"),
     "a stand-in": (lambda: {"w": TensorRef("w")}, "is not saved"),
 }

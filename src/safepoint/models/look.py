@@ -207,7 +207,7 @@ def identified(
         members = read_directory(file, size, model)
         return _zipped([member.name for member in members]), members
     kind = next((kind for kind, mark in _MARKS.items() if mark.match(head)), None)
-    kind = kind or (Format.PACKED if _is_packed(head) else None)
+    kind = Format.PACKED if _is_packed(head) else kind  # first: the name in a tar is any bytes
     if kind is not Format.PACKED and ends_as_zip(file, size):
         raise unclear("The file does not begin as a zip archive, but ends as one")
     return kind or _unmarked(file, head, size, limits, {} if known is None else known), ()

@@ -259,7 +259,7 @@ _ALLOWED: Final = {
 }
 _PLAIN: Final = frozenset(_ALLOWED - {*_REWRITTEN, "LONG1", "PROTO", "STOP"})
 _INTEGER: Final = 2048
-_NUMBER: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*[lL]?\s*")
+_NUMBER: Final = re.compile(rb"\s*[+-]?[0-9a-fA-FxXoO_]*\s*[lL]?\s*")
 _BITS: Final = {"INT": 3, "LONG": 3, "LONG1": 8}  # at least, for each byte of its argument
 
 
@@ -340,7 +340,11 @@ _COMPUTED: Final = "a name that is made while it runs"
 _LEFT: Final = _KEPT | {"POP", "POP_MARK", "DUP"}
 _AS_IS: Final = frozenset(_LEFT - {"PROTO", "STOP"} | _VALUES)
 _NUMBERED: Final = frozenset(["EXT1", "EXT2", "EXT4"])
-_CALLS: Final = frozenset(["REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST"])
+# The second line changes what a name stands for, by its own methods.
+_CALLS: Final = {
+    *("REDUCE", "NEWOBJ", "NEWOBJ_EX", "OBJ", "INST"),
+    *("BUILD", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "ADDITEMS"),
+}
 _ASKING: Final = 20  # other instructions take as long as one with a name
 _CROSS: Final = b"\x88Q0"  # a persistent id that is True
 
@@ -353,7 +357,7 @@ class Scan(NamedTuple):
         unclear: what else it asks for: a name that is only known when it runs.
         opcodes: how many instructions it has; 0 of one that was read as data.
         asks: whether an unpickler gets to where it asks for a name, or calls what it asked for.
-        calls: whether it gets to where it calls that.
+        calls: whether it gets to where it calls or changes that.
         stopped: whether an unpickler gets to its STOP, with a value.
         goes_on: whether it gets to the end of what was looked at.
         end: where it ends, or where it cannot be read further.

@@ -72,6 +72,7 @@ _PLAINER: Final[dict[type, Any]] = {
     bytearray: bytes,
 }
 _MOST: Final = 1_000_000  # values
+_NUMPY: Final = "biufcSU"  # kinds of values
 _CODEC: Final = Codec(
     converters=[Converter(cls.__name__, cls, str, cls) for cls in _STAND_INS],
     limits=Limits(depth=_DEPTH + 4, items=_MOST),  # and no larger than a seal may be
@@ -213,9 +214,13 @@ class _Packer:
         is_word = kind in (self._torch.device, self._torch.dtype, self._torch.layout)
         if is_word or isinstance(value, PurePath):
             return str(value)
-        if kind.__module__ == "numpy":
-            with suppress(TypeError, ValueError, AttributeError):  # such as texts
-                return self._torch.tensor(value) if kind.__name__ == "ndarray" else value.item()
+        is_numpy = kind.__module__ == "numpy" and hasattr(value, "dtype")
+        if is_numpy and value.dtype.kind in _NUMPY:
+            if kind.__name__ == "ndarray":
+                with suppress(TypeError, ValueError):  # such as texts
+                    return self._torch.tensor(value)
+            elif value.shape == ():
+                return value.item()
         return value
 
     def _name_of(self, tensor: torch.Tensor, name: str) -> str:
@@ -264,6 +269,8 @@ def _plain(tensor: torch.Tensor) -> torch.Tensor:
         found = found.cpu()
     if found.is_conj() or found.is_neg():
         found = found.resolve_conj().resolve_neg()
+    if found.numel() == 1:  # of which any stride passes for contiguous
+        return found.new_empty(found.shape).copy_(found)
     return found.contiguous()
 
 
