@@ -646,6 +646,8 @@ class _Inspector:
 
     def _json(self, where: str, data: bytes) -> None:
         """Look at JSON with pickles in base64, as Agent Framework writes it."""
+        items = sum(map(data.count, (b",", b"[", b"{")))  # many texts take as long as one of these
+        self._left -= items * self._limits.data_bytes // self._limits.nodes
         try:
             value = strict_json(data, self._limits.data_bytes, self._limits.nodes)
         except DecodeError:
