@@ -63,6 +63,7 @@ def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
     """A training state with one `numpy.float64` in it could not be converted."""
     kinds = [(0, torch.float32), (1, torch.int64), (2, torch.uint8)]  # empty ones, soon forgotten
     empty = [torch.empty(0, n, dtype=dtype) for n, dtype in kinds]
+    ones = [np.array([each]) for each in range(2000)]  # each lives for a moment as a tensor
     state = {
         "best": np.float64(0.5),
         "random": np.arange(3, dtype="u4"),
@@ -71,7 +72,8 @@ def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
         "paths": [PurePosixPath("a/b"), bytearray(b"raw")],
         "losses": deque([1.5, np.bool_(True)]),
         "empty": [each.numpy() for each in empty],
-        "one of four": torch.arange(4.0)[::2][:1],
+        "part": torch.arange(4.0)[::2][:1],
+        "ones": ones,
     }
     torch.save(state, tmp_path / "old.pt")
     convert(tmp_path / "old.pt", tmp_path / "run.safetensors", key=KEY)
@@ -79,7 +81,8 @@ def test_values_of_libraries_become_plain_ones(tmp_path: Path) -> None:
     random = torch.arange(3).to(torch.uint32)
     texts = {"device": "cuda:1", "dtype": "torch.bfloat16", "paths": ["a/b", b"raw"]}
     plain = {"best": 0.5, "random": random, **texts, "losses": [1.5, True], "empty": empty}
-    assert corpus.equal(found, {**plain, "one of four": torch.zeros(1)})
+    made = {"part": torch.zeros(1), "ones": [*map(torch.tensor, ones)]}
+    assert corpus.equal(found, {**plain, **made})
 
 
 def test_the_file_is_what_the_safetensors_package_writes(tmp_path: Path) -> None:

@@ -263,14 +263,17 @@ def _join(path: str, step: Any) -> str:
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor with the same values that can be written as it is in memory."""
+    """Return a tensor with the same values that can be written as it is in memory.
+
+    One on the CPU keeps its memory, so that no later tensor is taken for it by its place.
+    """
     found = tensor.detach()
     if found.device.type != "cpu":
         found = found.cpu()
     if found.is_conj() or found.is_neg():
         found = found.resolve_conj().resolve_neg()
     if found.numel() == 1:  # of which any stride passes for contiguous
-        return found.new_empty(found.shape).copy_(found)
+        return found.as_strided(found.shape, (1,) * found.dim())
     return found.contiguous()
 
 
