@@ -33,7 +33,7 @@ CEILINGS: Final = {
     "testing": ([f"{PACKAGE}/testing"], 828),
     "command": ([f"{PACKAGE}/command", f"{PACKAGE}/shared"], 1700),
     "all of src": (["src"], 23053),
-    "tests": (["tests"], 31192),
+    "tests": (["tests"], 31195),
     "publish": (["publish"], 1744),
     "benchmarks": (["benchmarks"], 1500),
 }
