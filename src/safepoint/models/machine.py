@@ -207,7 +207,7 @@ def _drawn(identifier: Any) -> Drawn:
     return Drawn(form.removeprefix("new "), None, value or ())
 
 
-_PLAINER: Final = (
+_NOT_TAKEN: Final = (
     "It may be damaged, or hold more than data. If you made it, save plain values in its place."
 )
 _SIZED: Final = frozenset([bytes, str])
@@ -495,5 +495,5 @@ class Builder:
         except (CheckpointError, RecursionError, MemoryError):
             raise
         except Exception:  # noqa: BLE001  each type has its own way to say that it is malformed
-            problem = DecodeError(f"The pickle gives {name} what is not taken here.", _PLAINER)
+            problem = DecodeError(f"The pickle gives {name} what is not taken here.", _NOT_TAKEN)
         raise problem
